@@ -103,7 +103,7 @@ def new_folder(
     if is_local(fs):
         with _beside(path, url) as temporary:
             yield temporary
-            if overwrite:
+            if overwrite and os.path.lexists(path):
                 _exchange(temporary, path)
             else:
                 os.replace(temporary, path)
@@ -119,10 +119,7 @@ def new_folder(
 
 
 def _exchange(new: str, path: str) -> None:
-    """Give a folder its name. What had that is deleted once the folder has it, and not before."""
-    if not os.path.lexists(path):
-        os.replace(new, path)
-        return
+    """Give a folder the name of another, which is deleted once the folder has it, and not before."""
     old = f"{new}-old"
     os.replace(path, old)
     try:

@@ -78,10 +78,10 @@ def _having(reader: Reader, name: Name, names: Sequence[NodeName], listed: bool)
             found.append((one, (spec.shape, spec.dtype)))
     if not found:
         said = f"none of these {len(names)} states has a tensor {format_name(name)!r}"
-        if names and whole is None and name in node.leaf_places:
-            said = f"{said}: it is a plain value, which history({format_name(name)!r}) gives"
-        elif names and whole is None:  # what was let go of is there by that name
-            said = f"{said}: {absent(format_name(name), [node], reader.url).message}"
+        if names and whole is None:  # what was let go of is there by that name
+            plain = f"it is a plain value, which history({format_name(name)!r}) gives"
+            is_plain = name in node.leaf_places
+            said += f": {plain if is_plain else absent(format_name(name), [node], reader.url).message}"
         raise NotFoundError(said)
     last = found[-1][1]
     other = next((one for one in found if one[1] != last), None)

@@ -19,6 +19,7 @@ from lcstore.arrays import Array
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, LimitError
 from lcstore.garbage import garbage_waits
 from lcstore.limits import MAX_JSON_DEPTH, MAX_JSON_DIGITS, MAX_JSON_MEMORY, MAX_RECORD_BYTES
+from lcstore.state.names import has_surrogates
 
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _DIGITS: Final = bytes(ord("0") if chr(c) in "0123456789" else ord(" ") for c in range(256))
@@ -242,7 +243,7 @@ def _has_lone_surrogate(value: object) -> bool:
     while pending:
         item = pending.pop()
         if isinstance(item, str):
-            if any("\ud800" <= char <= "\udfff" for char in item):
+            if has_surrogates(item):
                 return True
         elif isinstance(item, dict):
             pending.extend(item)

@@ -29,7 +29,7 @@ from lcstore.version import __version__
 
 if TYPE_CHECKING:
     from lcstore.format.records import NodeRecord
-    from lcstore.index.reading import ReadRecord
+    from lcstore.index.reading import ReadRecord, Records
     from lcstore.storage.survey import OnProgress
     from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
@@ -56,8 +56,8 @@ def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
     CorruptionError
         A name in the store is not one of lcstore's. (A record that cannot be read is a finding.)
     """
-    states, stats = saved_states(store, on_progress)
     index, forecast = Index(store.backend), None
+    states, stats = saved_states(store, on_progress, index.known)
     line = line_of(states, index.refresh(full=True))
     costs = store.restore_costs()
     if stats.may_be_stuck or costs.planned:
@@ -76,10 +76,12 @@ def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
     )
 
 
-def saved_states(store: Store, on_progress: OnProgress | None = None) -> tuple[list[SavedState], Stats]:
+def saved_states(
+    store: Store, on_progress: OnProgress | None = None, known: Records | None = None
+) -> tuple[list[SavedState], Stats]:
     """Return the states whose records can be read, in the order of their commits, and the store in numbers.
 
-    Parameters and errors as for `gather`.
+    Parameters and errors as for `gather`; the records are offered to `known`.
     """
     hidden = {state.node for state in store.states(records=False, retired=True) if state.retired}
     states: list[SavedState] = []
@@ -88,6 +90,8 @@ def saved_states(store: Store, on_progress: OnProgress | None = None) -> tuple[l
         if read.record is not None:
             node = keys.parse_node_key(read.key).node
             states.append(_saved(node, read.record, read.nbytes, retired=node in hidden))
+            if known is not None:
+                known.offer(read.key, read.record, read.nbytes)
 
     stats = store.stats(on_progress, seen)
     return sorted(states, key=lambda state: (state.seq, state.run, state.node)), stats

@@ -48,7 +48,7 @@ def encode_leaf(value: Leaf) -> Any:
     if value is None or kind is bool:
         return value
     if isinstance(value, str) and kind is str:
-        if value.isascii() or not has_surrogates(value):
+        if not has_surrogates(value):
             return value
         return {"str": _to_base64(value.encode("utf-8", "surrogatepass"))}
     if isinstance(value, int) and kind is int:
@@ -71,7 +71,7 @@ def decode_leaf(value: Any) -> Leaf:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    if isinstance(value, str) and (value.isascii() or not has_surrogates(value)):
+    if isinstance(value, str) and not has_surrogates(value):
         return value
     if isinstance(value, dict) and len(value) == 1:
         ((tag, body),) = value.items()

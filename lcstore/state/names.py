@@ -91,12 +91,14 @@ def _unescape(found: re.Match[str], text: str) -> str:
 def is_component(value: object) -> bool:
     """Return whether `value` can be a part: a string of valid Unicode, or an integer of 64 signed bits."""
     if type(value) is str:
-        return value.isascii() or not has_surrogates(value)
+        return not has_surrogates(value)
     return type(value) is int and MIN_INT_COMPONENT <= value <= MAX_INT_COMPONENT
 
 
 def has_surrogates(text: str) -> bool:
     """Return whether `text` holds half of a surrogate pair, which no UTF-8 text can carry."""
+    if text.isascii():
+        return False
     try:
         text.encode()
     except UnicodeEncodeError:

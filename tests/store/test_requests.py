@@ -14,6 +14,7 @@ from states import same
 
 import lcstore
 from lcstore.copying.copy import copy_store
+from lcstore.report.gather import gather
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -231,6 +232,18 @@ def test_a_night_reads_each_record_to_collect_to_retain_and_to_verify(dry_run):
         assert report.ok
         read = Counter(request.key for request in far.log if request.name == "get")
         assert {read[key] for key in far.backend.list("nodes")} == {3}
+
+
+def test_a_report_reads_each_record_once_and_once_more_to_verify():
+    far = Far()
+    far.backend.seconds = 0
+    with far.open() as store:
+        for number in range(8):
+            store.save(number, state(number))
+    with far.open("r") as store:
+        assert len(far.cost(lambda: gather(store)).tensors.tensors) == 5
+    read = Counter(request.key for request in far.log if request.name == "get")
+    assert {read[key] for key in far.backend.list("nodes")} == {2}
 
 
 def test_what_decides_what_goes_is_read_anew():

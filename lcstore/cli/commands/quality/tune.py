@@ -80,7 +80,7 @@ def tune(
         from lcstore.tune import tune as search
 
         states = Saved(url, step, to=to, storage_options=answer.storage_options)
-        with answer.store(), answer.progress() as on_progress:
+        with answer.store(), answer.progress() as on_progress:  # where there is none, that is told
             found = search(
                 states, function, like=like, tolerance=tolerance, evaluations=evaluations,
                 most_error=most_error, groups=group, on_progress=on_progress,
