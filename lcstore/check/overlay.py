@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TypeAlias
 
 from lcstore.arrays import Buffer
 from lcstore.errors import NotFoundError
 from lcstore.storage.backend import Backend, Leftovers, Names
 from lcstore.storage.settle import put_record
+
+#: Returns the bytes of an object: each is made only when it is asked for, so that no two are held.
+_Made: TypeAlias = Callable[[], bytes]
 
 
 class Overlay:
@@ -21,8 +27,8 @@ class Overlay:
 
     def __init__(self, below: Backend) -> None:
         self.below = below
-        self.steps: list[tuple[str, bytes | None]] = []
-        self._there: dict[str, bytes] = {}
+        self.steps: list[tuple[str, _Made | None]] = []
+        self._there: dict[str, _Made] = {}
         self._gone: set[str] = set()
 
     def apply(self) -> Iterator[str]:
@@ -30,14 +36,16 @@ class Overlay:
 
         Raises
         ------
-        StorageError
-            The target failed: the changes before were made, and to begin anew is right.
+        CorruptionError, StorageError
+            An object cannot be made any more, or the target failed: the changes before were made, and to
+            begin anew is right.
         """
-        for key, data in self.steps:
-            if data is None:
+        for key, made in self.steps:
+            if made is None:
                 self.below.delete(key)
             else:
-                put_record(self.below, key, data)
+                with suppress(NotFoundError):  # what was to be moved was collected meanwhile
+                    put_record(self.below, key, made())
             yield key
 
     @property
@@ -57,14 +65,24 @@ class Overlay:
 
     def put(self, key: str, data: Buffer) -> None:
         """Remember an object."""
-        self._there[key] = bytes(data)
+        kept = bytes(data)
+        self.put_made(key, lambda: kept)
+
+    def put_made(self, key: str, made: _Made) -> None:
+        """Remember an object that is made whenever it is asked for."""
+        self._there[key] = made
         self._gone.discard(key)
-        self.steps.append((key, self._there[key]))
+        self.steps.append((key, made))
+
+    def move(self, key: str, to: str) -> None:
+        """Remember that an object is to have another key."""
+        self.put_made(to, self._there.get(key) or partial(self.below.get, key))
+        self.delete(key)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return bytes of an object."""
         if key in self._there:
-            return self._there[key][start:end]
+            return self._there[key]()[start:end]
         if key in self._gone:
             raise NotFoundError("no such object", key=key)
         return self.below.get(key, start, end)

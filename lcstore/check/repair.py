@@ -10,6 +10,7 @@ import secrets
 import shlex
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -176,7 +177,8 @@ def _put_back(salvage: Salvage, examination: Examination) -> None:
     """Put back every object that can be rebuilt."""
     mended = examination.looked.mended
     for key in sorted(mended):
-        salvage.put_back(key, examination.mending.was(examination.needs[key].ref), mended.pop(key))
+        ref = examination.needs[key].ref
+        salvage.put_back(key, partial(examination.mending.was, ref), mended.pop(key))
 
 
 def _is_left(found: Finding) -> bool:

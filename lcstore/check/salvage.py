@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from lcstore.check.overlay import Overlay
 from lcstore.check.readable import Readable
 from lcstore.check.repaired import Action, Loss
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
-from lcstore.index.aside import set_aside
+from lcstore.index.aside import place_aside
 from lcstore.index.gone import DAMAGED
 from lcstore.index.kinds import KINDS
 from lcstore.index.lost import lost_key
-from lcstore.storage.backend import Backend
 
 _GRACE: Final = re.compile(rb'"grace_seconds":([0-9]{1,9})[^0-9]')
 
@@ -48,7 +49,7 @@ class Salvage:
         What was done, and what was lost.
     """
 
-    def __init__(self, backend: Backend, store: Readable) -> None:
+    def __init__(self, backend: Overlay, store: Readable) -> None:
         self.backend = backend
         self.store = store
         self.actions: list[Action] = []
@@ -85,18 +86,21 @@ class Salvage:
     def _put_back_from(self, other: str, key: str, error: LcstoreError) -> None:
         """Store again what another object is a copy of, unless that is gone by now as well."""
         with suppress(NotFoundError):  # collected meanwhile, or else the next repair sees that it is lost
-            self.put_back(key, self.backend.get(other), error)
+            data = self.backend.get(other)
+            self.put_back(key, lambda: data, error)
 
-    def put_back(self, key: str, data: bytes, error: LcstoreError) -> None:
+    def put_back(self, key: str, was: Callable[[], bytes], error: LcstoreError) -> None:
         """Store what an object was; what is there in its place is set aside."""
         self._set_aside(key, error)
-        self.backend.put(key, data)
+        self.backend.put_made(key, was)
         self.actions.append(Action("rebuild", key, f"put back: {error.message}", _step_of(key)))
 
     def _set_aside(self, key: str, error: LcstoreError) -> None:
         """Move an object into quarantine."""
-        aside = set_aside(self.backend, key)
-        if aside is not None:
+        found = place_aside(self.backend, key)
+        if found is not None:
+            aside = found[0]
+            self.backend.move(key, aside)
             self.actions.append(Action("quarantine", aside, f"set aside: {error.message}", _step_of(key)))
 
     def _store_record(self, error: LcstoreError) -> None:

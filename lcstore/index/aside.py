@@ -12,6 +12,16 @@ from lcstore.storage.safekeys import is_key
 
 def set_aside(backend: Backend, key: str) -> str | None:
     """Copy an object into quarantine, then delete it. Return its key there; None where it is gone."""
+    found = place_aside(backend, key)
+    if found is None:
+        return None
+    backend.put(*found)
+    backend.delete(key)
+    return found[0]
+
+
+def place_aside(backend: Backend, key: str) -> tuple[str, bytes] | None:
+    """Return an object's key in quarantine, which is free or has it already, and its bytes; None if gone."""
     try:
         nbytes = check(backend.size(key), MAX_CHUNK_BYTES, "the record's length", key=key)
         data = backend.get(key, 0, nbytes)
@@ -25,6 +35,4 @@ def set_aside(backend: Backend, key: str) -> str | None:
         pass
     if not is_key(aside):  # the name is as long as names may be
         aside = f"{keys.QUARANTINE}/{hash_of(data)}"
-    backend.put(aside, data)
-    backend.delete(key)
-    return aside
+    return aside, data

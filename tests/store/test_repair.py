@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import NodeRecord, StoreRecord, node_id, read_node
+from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Crash, Fault, FaultBackend
 
@@ -547,3 +549,27 @@ def test_what_a_repair_adds_is_not_gone_over_for_each_state(monkeypatch):
         return next(looks) - before
 
     assert 0 < cost(40) < 2.5 * cost(20)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_repair_holds_single_objects(tmp_path, dry_run):
+    """Whatever is rebuilt and set aside: a store may be damaged in more places than memory has room for."""
+    with lcstore.open(tmp_path / "run", policy="lossless") as store:
+        for step in range(24):
+            values = np.random.default_rng(step).normal(size=1 << 18).astype(np.float32)
+            store.save(step, {"model": values})
+    damaged = [path for path in (tmp_path / "run" / "data").rglob("c.0") if path.stat().st_size > 100_000]
+    for path in damaged:
+        data = bytearray(path.read_bytes())
+        data[1000] ^= 1
+        path.write_bytes(data)
+    repair(LocalBackend(tmp_path / "run"), dry_run=True, level="structure")  # imports do not count
+    tracemalloc.start()
+    try:
+        report = repair(LocalBackend(tmp_path / "run"), dry_run=dry_run)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    deeds = [action.deed for action in report.actions]
+    assert (deeds.count("quarantine"), deeds.count("rebuild")) == (len(damaged), len(damaged))
+    assert peak < sum(path.stat().st_size for path in damaged) / 2
