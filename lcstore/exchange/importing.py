@@ -30,8 +30,8 @@ from lcstore.store.store import Store
 #: In the metadata of a state: what it was imported from.
 _IMPORTED: Final = "imported"
 #: What became of a file: a state as an anchor or a delta, or it is one already, or it would become one, or it
-#: cannot.
-Outcome: TypeAlias = Literal["anchor", "delta", "there", "to import", "broken"]
+#: cannot, since it is broken, or of a step before the last one there.
+Outcome: TypeAlias = Literal["anchor", "delta", "there", "to import", "broken", "late"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,14 @@ class Imported:
         The step of its state.
     outcome
         ``"anchor"`` or ``"delta"``: it was imported so. ``"there"``: its state was there already.
-        ``"to import"``: it was only looked at. ``"broken"``: it was left out.
+        ``"to import"``: it was only looked at. ``"broken"``, ``"late"``: it was left out, as it cannot be
+        read, or as the store has later steps.
     bytes_stored
         What its state takes in the store; 0 where it was not imported now.
     exact
         Whether every bit of it comes back; None where it was not imported now.
     problem
-        Why a broken one is that.
+        Why one was left out; "" where it was not.
     """
 
     url: str
@@ -92,8 +93,8 @@ class ImportReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no file is broken."""
-        return all(one.outcome != "broken" for one in self.files)
+        """Whether no file was left out of which the step is told."""
+        return not any(one.problem for one in self.files)
 
 
 def import_files(
@@ -139,7 +140,7 @@ def import_files(
         Read nothing but names and sizes; only say what would be done.
     skip_broken
         Leave out files that cannot be imported, and report them. They cannot follow once later ones are
-        there: then they are reported each time, until they are moved away.
+        there: then they are reported each time, as late, until they are moved away.
     file_options
         Passed on to where the files are.
     on_progress
@@ -186,7 +187,7 @@ def import_files(
             raise next(iter(late.values()))
         done: dict[int, Imported] = {
             at: _seen(at, source, "to import" if at in new else "there") for at, source in found.items()
-        } | {at: _broken(at, new[at], error) for at, error in late.items()}
+        } | {at: _left_out(at, new[at], "late", error) for at, error in late.items()}
         new = {at: source for at, source in new.items() if at not in late}
         if new and not dry_run:
             _go_on(store, states)
@@ -200,7 +201,7 @@ def import_files(
                     if not skip_broken:
                         error.message += _way_on(count - 1, len(new))
                         raise
-                    done[at] = _broken(at, source, error)
+                    done[at] = _left_out(at, source, "broken", error)
                 if on_progress is not None:
                     on_progress("import", count, len(new))
         name = store.policy.name if new and not dry_run else ""
@@ -268,22 +269,28 @@ def _seen(step: int, source: Source, outcome: Outcome = "to import") -> Imported
     return Imported(source.url, source.format, source.nbytes, step, outcome)
 
 
-def _broken(step: int, source: Source, error: LcstoreError) -> Imported:
-    return replace(_seen(step, source, "broken"), problem=str(error))
+def _left_out(step: int, source: Source, outcome: Outcome, error: LcstoreError) -> Imported:
+    return replace(_seen(step, source, outcome), problem=str(error))
 
 
 def _late(store: Store, states: Sequence[Listed], new: Mapping[int, Source]) -> dict[int, ConflictError]:
     """Return why those files cannot be imported that are of steps before the last one there."""
     last = max((state.step for state in states if not state.retired), default=-1)
-    return {
-        at: ConflictError(
-            f"{store.url} has step {last}, and {source.url} is of step {at}, before it: what is imported "
-            "now would be restored as the latest. Import into a store of its own",
-            step=at,
-        )
-        for at, source in new.items()
-        if at < last
-    }
+    known = {_mark(state.step, state.info.metadata.get(_IMPORTED))[:-1] for state in states if state.info}
+    late = {}
+    for at, source in new.items():
+        if at < last:
+            why = (
+                f"{store.url} has step {last}, and {source.url} is of step {at}, before it: what is imported "
+                "now would be restored as the latest. Import into a store of its own"
+            )
+            if _mark(at, _about(source))[:-1] in known:
+                why += (
+                    f". Step {at} was imported from a file of this name and length that was changed at "
+                    "another time: if this is a copy of it, copy with `cp -a` or `rsync -a`, which keep that"
+                )
+            late[at] = ConflictError(why, step=at)
+    return late
 
 
 def _go_on(store: Store, states: Sequence[Listed]) -> None:

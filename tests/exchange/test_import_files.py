@@ -140,9 +140,9 @@ def test_broken_files_are_left_out_where_that_is_asked_for(tmp_path):
         assert outcomes(report) == wanted
         assert not report.ok
         assert all(
-            f"checkpoint-{one.step}.npz" in one.problem for one in report.files if one.outcome == "broken"
+            f"checkpoint-{at}.npz" in one.problem for at, one in enumerate(report.files, 1) if at in (2, 4)
         )
-        wanted[0], wanted[2] = (1, "there"), (3, "there")
+        wanted[:3] = (1, "there"), (2, "late"), (3, "there")
     assert commits(tmp_path / "store") == [1, 3]
     write(tmp_path / "old", 4)
     os.unlink(tmp_path / "old" / "checkpoint-2.npz")
@@ -173,6 +173,14 @@ def test_steps_before_those_of_the_store_are_refused_at_once(tmp_path):
     with pytest.raises(lcstore.ConflictError, match=r"has step 7, and .*-1.npz is of step 1, before it"):
         lcstore.import_files(tmp_path / "old", tmp_path / "store")
     assert commits(tmp_path / "store") == [7]
+
+
+def test_a_copy_that_lost_its_times_is_told_of(tmp_path):
+    write(tmp_path / "old", 1, 5)
+    lcstore.import_files(tmp_path / "old", tmp_path / "store")
+    os.utime(tmp_path / "old" / "checkpoint-1.npz", (1, 1))
+    with pytest.raises(lcstore.ConflictError, match=r"changed at another time: .*`cp -a`"):
+        lcstore.import_files(tmp_path / "old", tmp_path / "store")
 
 
 def test_a_dry_run_changes_nothing(tmp_path):

@@ -117,8 +117,8 @@ def _imported(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
         names = ", ".join(map(shlex.quote, report.left_out[:_MOST_SHOWN])) + f" and {more} more" * (more > 0)
         alone = f"lcstore import {shlex.quote(first)} URL --step NUMBER"
         yield f"Left out, as nothing tells which step they are of: {names}. To import one by itself: {alone}"
-    yield from (f"Broken: {answer.named(one.problem)}" for one in report.files if one.problem)
-    new = [one for one in report.files if one.outcome not in ("there", "broken")]
+    yield from (f"{one.outcome.title()}: {answer.named(one.problem)}" for one in report.files if one.problem)
+    new = [one for one in report.files if one.outcome != "there" and not one.problem]
     nbytes = sum(one.nbytes for one in new)
     there = sum(one.outcome == "there" for one in report.files)
     passed = f"; {there} are there already" if there else ""
