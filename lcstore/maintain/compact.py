@@ -64,7 +64,8 @@ class CompactReport:
         Bytes of objects that restoring the latest state reads, before, and then (an estimate for what is
         new). None where there is no state, or damage keeps it from being known.
     skipped
-        Why an edge was not added, by the step it leads to: it is gone, or larger than `max_bytes` leaves.
+        Of each edge that was not added, the step that it leads to, and why: that is gone, or the edge is larger
+        than `max_bytes` leaves.
     seconds
         Wall time.
     bytes_besides
@@ -83,7 +84,7 @@ class CompactReport:
     longest_after: int
     latest_before: int | None
     latest_after: int | None
-    skipped: dict[int, str]
+    skipped: tuple[tuple[int, str], ...]
     seconds: float
     bytes_besides: int = 0
 
@@ -146,7 +147,7 @@ class Compactor:
         self.contents = contents
         self.maker = Maker(backend, index, reader, executor, durability)
         self.written = 0
-        self.skipped: dict[int, str] = {}
+        self.skipped: list[tuple[int, str]] = []
 
     def run(self, *, dry_run: bool, without: frozenset[str] = frozenset()) -> CompactReport:
         """Plan, and carry the plan out.
@@ -191,7 +192,7 @@ class Compactor:
             longest_after=last.edges_after,
             latest_before=reads_before,
             latest_after=reads_after,
-            skipped=self.skipped,
+            skipped=tuple(self.skipped),
             seconds=time.monotonic() - began,
         )
 
@@ -255,7 +256,7 @@ class Compactor:
     def _skip(self, shortcut: Shortcut, why: str) -> None:
         name = self.index.graph.nodes.get(shortcut.target)
         if name is not None:
-            self.skipped[name.step] = why
+            self.skipped.append((name.step, why))
 
     def plan(
         self, without: frozenset[str] = frozenset(), graph: Graph | None = None, most: int | None = None

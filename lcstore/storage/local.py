@@ -130,8 +130,8 @@ class LocalBackend(BaseBackend):
             try:
                 return os.open(temporary, _CREATE, 0o666)
             except FileNotFoundError:
-                # Nobody removes the folders that lie in the root itself.
-                self._settled.difference_update([*self._up_from(folder)][:-2])
+                # All that is above may have gone, and have been made again: the root, too.
+                self._settled.difference_update(self._up_from(folder))
                 # `makedirs` says of a directory that goes while it looks that it is there, and is a file.
                 with contextlib.suppress(FileNotFoundError, FileExistsError):
                     self._make(folder)

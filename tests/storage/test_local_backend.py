@@ -92,6 +92,15 @@ def test_a_known_directory_costs_one_fsync(backend, calls):
 
 
 @posix
+def test_a_root_that_was_made_again_is_durable_again(backend, root, calls):
+    backend.put("nodes/x", b"x")
+    shutil.rmtree(root)
+    calls.made.clear()
+    backend.put("nodes/y", b"y")
+    assert {"nodes", ".", ".."} <= {path for _, path in calls.named("fsync")}
+
+
+@posix
 def test_directories_above_a_new_root_are_durable(tmp_path, monkeypatch):
     root = tmp_path / "a" / "b" / "store"
     calls = Calls(monkeypatch, tmp_path)

@@ -14,6 +14,7 @@ import lcstore
 from lcstore import CorruptionError, InvalidInputError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.graph.paths import TwoWayPaths
+from lcstore.maintain.making import Made, Maker
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
 
@@ -357,3 +358,20 @@ def test_interrupted_anywhere_and_run_again_it_is_done(stride):
             assert same(store.restore(), before[5])
         number += stride
     assert number > 50
+
+
+def test_edges_to_states_of_one_step_are_each_told_of_if_they_are_not_added(monkeypatch):
+    """They are counted, too: what is left out is not taken for what there was no time for."""
+    backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+    weights = random.standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(backend, threads=1) as store:
+        first = store.save(0, {"model": weights}).node
+        for _ in range(4):
+            store.go_on_from(first)
+            for step in range(1, 40):
+                weights = weights + random.standard_normal((64, 64)).astype(np.float32) * np.float32(0.001)
+                store.save(step, {"model": weights})
+        monkeypatch.setattr(Maker, "make", lambda *_: Made(None, 0, "there is no room"))
+        report = store.compact()
+    assert len({step for step, _ in report.skipped}) < len(report.skipped) == report.planned
+    assert not report.is_cut_short

@@ -89,10 +89,9 @@ def compaction(report: CompactReport, bounds: str) -> Iterator[Table | str]:
         shown.row("restoring the latest reads", _change(size, report.latest_before, report.latest_after))
     shown.row("took", f"{report.seconds:.1f} s")
     yield shown
-    skipped = list(report.skipped.items())
-    yield from (f"No edge to step {step}: {why}" for step, why in skipped[:_MOST_SHOWN])
-    if len(skipped) > _MOST_SHOWN:
-        yield f"... and {len(skipped) - _MOST_SHOWN} more: --json has them all"
+    yield from (f"No edge to step {step}: {why}" for step, why in report.skipped[:_MOST_SHOWN])
+    if len(report.skipped) > _MOST_SHOWN:
+        yield f"... and {len(report.skipped) - _MOST_SHOWN} more: --json has them all"
 
 
 def _edges(report: CompactReport) -> str:
