@@ -64,8 +64,8 @@ class CompactReport:
         Bytes of objects that restoring the latest state reads, before, and then (an estimate for what is
         new). None where there is no state, or damage keeps it from being known.
     skipped
-        Of each edge that was not added, the step that it leads to, and why: that is gone, or the edge is larger
-        than `max_bytes` leaves.
+        Of each edge that was not added, the step that it leads to, and why: that is gone, or the edge is
+        larger than `max_bytes` leaves.
     seconds
         Wall time.
     bytes_besides
