@@ -34,7 +34,7 @@ from lcstore.write.stage import Staged
 from lcstore.write.written import Written
 
 #: After so many saves that a grid would have held, weights that were plain are deltas again.
-_FINITE_SAVES: Final = 8
+_FINITE_SAVES: Final = 2
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class EdgeWrite:
 
 
 def _waiting(staged: Staged, plain: Mapping[Name, int]) -> dict[Name, int]:
-    """Return which tensors are plain yet: those that no grid holds, and those that one held for few saves.
+    """Return which tensors are plain yet: those that no grid holds, and those that one held for one save.
 
     To set a tensor on a new grid takes all of its bytes: what comes and goes would be set each time.
     """
