@@ -25,7 +25,7 @@ from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.memory import memory_names
 
 #: How many folders deep stores are looked for, and how many are told.
-LEVELS: Final = 4
+LEVELS: Final = 8
 MOST: Final = 1000
 
 #: Where this object is, there is a store.

@@ -130,8 +130,9 @@ class LocalBackend(BaseBackend):
             try:
                 return os.open(temporary, _CREATE, 0o666)
             except FileNotFoundError:
-                # All that is above may have gone, and have been made again: the root, too.
-                self._settled.difference_update(self._up_from(folder))
+                # Nobody but a user removes the root, and the folders that lie in it.
+                above = [*self._up_from(folder)]
+                self._settled.difference_update(above[:-2], (one for one in above if not os.path.isdir(one)))
                 # `makedirs` says of a directory that goes while it looks that it is there, and is a file.
                 with contextlib.suppress(FileNotFoundError, FileExistsError):
                     self._make(folder)

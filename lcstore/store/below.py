@@ -73,7 +73,7 @@ def maintain_below(
     Parameters
     ----------
     url, storage_options
-        A folder or prefix, and options, as for `lcstore.open`. Stores are looked for four folders deep.
+        A folder or prefix, and options, as for `lcstore.open`. Stores are looked for eight folders deep.
     keep, dry_run, level
         As for `Store.maintain`.
     client
@@ -155,7 +155,7 @@ def copy_below(
     Parameters
     ----------
     source, source_options
-        A folder or prefix, and options, as for `lcstore.open`. Stores are looked for four folders deep.
+        A folder or prefix, and options, as for `lcstore.open`. Stores are looked for eight folders deep.
     target, target_options
         Where the copies go: a place apart, as ``"s3://backup/runs"``.
     check

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from lcstore.durability import Durability
-from lcstore.errors import DamageWarning, LcstoreError
+from lcstore.errors import CorruptionError, DamageWarning, LcstoreError
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
 from lcstore.graph.anchors import Since
@@ -81,13 +81,17 @@ class Guard:
             The run stood on damage.
         """
         outcome = "it is read over other edges"
+        path: list[EdgeRef] | None = []
         try:
             if self._damage:
                 self._leave_to_maintenance(head)
             self.index.avoid(self._damage)
-            path = self.index.path(head.node)
-            hurt = self.index.is_in_danger(head.node)
-            if hurt or Since.along(path).is_due(self.durability):
+            path = self._path(head)
+            if (
+                path is None
+                or self.index.is_in_danger(head.node)
+                or Since.along(path).is_due(self.durability)
+            ):
                 record, nbytes = add_anchor(self.backend, self.executor, track, head.node, self.durability)
                 info = replace(info, bytes_stored=info.bytes_stored + nbytes, bytes_beside=nbytes)
                 outcome = f"no anchor could be added to step {info.step}, the next save tries again"
@@ -97,13 +101,20 @@ class Guard:
         except LcstoreError as error:
             outcome = f"no anchor could be added to step {info.step}, the next save tries again: {error}"
             _log.warning("step %d is saved; %s", info.step, outcome)
-        self._tell(outcome)
+        self._tell(outcome, "records that lead to it are gone" if path is None else "")
         return info
+
+    def _path(self, head: NodeName) -> list[EdgeRef] | None:
+        """Return the edges that a state is read over; None where nothing leads to it any more."""
+        try:
+            return self.index.path(head.node)
+        except CorruptionError:
+            return None
 
     def _leave_to_maintenance(self, head: NodeName) -> None:
         """Forget edges that are condemned, or gone, because others that were added since lead past them."""
         graph = self.index.refresh(full=True)
-        path = {replace(ref, backward=False) for ref in self.index.path(head.node)}
+        path = {replace(ref, backward=False) for ref in self._path(head) or ()}
 
         def is_let_go(ref: EdgeRef) -> bool:
             there = ref.target in graph.nodes if ref.edge is None else ref.edge in graph.edges
@@ -111,16 +122,17 @@ class Guard:
 
         self._damage = {ref: what for ref, what in self._damage.items() if not is_let_go(ref)}
 
-    def _tell(self, outcome: str) -> None:
-        """Warn of the first damage that was found."""
-        for ref, what in self._damage.items():
-            name = self.index.graph.nodes.get(ref.target)
-            where = "an earlier state" if name is None else f"step {name.step}"
-            warn(
-                f"the run stands on {where}, and {what}: {outcome}; run `lcstore repair {self.backend.url}`",
-                DamageWarning,
-            )
-            break
+    def _tell(self, outcome: str, lost: str) -> None:
+        """Warn of the first damage that was found, or else of what was lost."""
+        ref, what = next(iter(self._damage.items()), (None, lost))
+        if not what:
+            return
+        name = None if ref is None else self.index.graph.nodes.get(ref.target)
+        where = "an earlier state" if name is None else f"step {name.step}"
+        warn(
+            f"the run stands on {where}, and {what}: {outcome}; run `lcstore repair {self.backend.url}`",
+            DamageWarning,
+        )
 
 
 def tell_of_loss(backend: Backend, name: NodeName, parent: str | None) -> None:

@@ -161,7 +161,8 @@ class Writer:
         if self._doubtful and self.head is not None:
             head = self.head
             base = self.index.graph.nodes.get(head.base)
-            gone = self._foreign and head.base != ROOT and base is None
+            # Whoever looks at states with this handle lists them: that its base is gone may be known.
+            gone = head.base != ROOT and base is None
             if gone or self._is_let_go(base, head.step):
                 self._disown(head)
 

@@ -52,8 +52,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "notes").mkdir()
     (folder / "gpt" / "inside").mkdir()
     (folder / "gpt" / "inside" / "lcstore.json").write_text("{}")
-    (folder / "a" / "b" / "c" / "d" / "e").mkdir(parents=True)
-    (folder / "a" / "b" / "c" / "d" / "e" / "lcstore.json").write_text("too deep")
+    (folder / "a/b/c/d/e/f/g/h/i").mkdir(parents=True)
+    (folder / "a/b/c/d/e/f/g/h/i/lcstore.json").write_text("too deep")
     (folder / "around").symlink_to(folder)
     return str(folder)
 
@@ -297,7 +297,7 @@ def test_on_any_filesystem(monkeypatch):
         "b/c/lcstore.json",
         "b/c/x/lcstore.json",
         "d/other.json",
-        "e/1/2/3/4/lcstore.json",
+        "e/1/2/3/4/5/6/7/8/lcstore.json",
     ):
         fs.pipe_file(f"/looked/{name}", b"")
     monkeypatch.setattr(finding.fsspec.core, "url_to_fs", lambda url, **options: (fs, "/looked"))

@@ -243,3 +243,31 @@ def test_a_writer_notices_that_an_edge_of_its_path_is_condemned(scope):
         backend.delete(key)
     with lcstore.open(backend, "r") as store:
         assert store.restore(7)["epoch"] == 7
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_run_whose_records_go_is_readable_again(lists):
+    """Of records without second copies: a rule of a bucket, or somebody, deletes some of them."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none") as store:
+        for step in range(4):
+            store.save(step, state(step))
+        for key in backend.list(keys.NODES):
+            if keys.parse_node_key(key).step in (1, 2):
+                backend.delete(key)
+        if lists:
+            assert store.steps() == [0, 3]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step in range(4, 12):
+                store.save(step, state(step))
+        assert [w.category for w in caught] == [lcstore.DamageWarning]
+        assert "records that lead to it are gone: an anchor was added" in str(caught[0].message)
+        (anchor,) = store._index.refresh(full=True).edges.values()
+        since = range(store.info(anchor.target).step, 12)
+        assert since.start <= 8
+    with lcstore.open(backend, "r", threads=1) as store:
+        for step in since:
+            back = store.restore(step)
+            assert back["epoch"] == step
+            np.testing.assert_allclose(back["model"]["w"], state(step)["model"]["w"], atol=0.05)

@@ -12,7 +12,10 @@ from meetings import collecting, opened
 from states import same
 
 import lcstore
+from lcstore.errors import StorageError, UnknownOutcomeError
+from lcstore.format import keys
 from lcstore.storage.memory import MemoryBackend
+from lcstore.testing import FaultBackend
 
 pytestmark = pytest.mark.once
 
@@ -274,3 +277,56 @@ def test_rewinding_into_objects_begins_a_run_too():
         with pytest.raises(lcstore.InvalidInputError):
             store.rewind_into(1, {"model": {"w": np.zeros(5)}})
         assert sorted(store.retain("latest:1").kept) == [2]
+
+
+class Meanwhile(FaultBackend):
+    """Calls something before a record of a state is stored; no condemnation can be listed after that."""
+
+    def __init__(self, inner, happens):
+        super().__init__(inner)
+        self.happens, self.cut_off = happens, False
+
+    def put(self, key, data):
+        if key.startswith(f"{keys.NODES}/") and self.happens is not None:
+            happens, self.happens = self.happens, None
+            happens()
+            self.cut_off = True
+        super().put(key, data)
+
+    def list(self, prefix, foreign=None):
+        if self.cut_off and prefix == keys.CONDEMNED:
+            raise StorageError("the network is down", key=prefix)
+        return super().list(prefix, foreign)
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.filterwarnings("ignore::lcstore.BesideWarning")
+def test_a_save_that_was_left_open_does_not_stand_on_what_was_collected(lists):
+    """Though the program has listed its states since, and so has seen that its base is gone."""
+    inner = MemoryBackend.fresh()
+    backend = Meanwhile(inner, None)
+    with lcstore.open(backend, grace=0, durability="none") as store:
+        for step in range(3):
+            store.save(step, state(step))
+        with lcstore.open(inner, "r+") as other:
+            other.rewind(0)
+            other.save(100, state(0))
+            other.retain("latest:1")
+            other.compact()
+            other.collect()
+
+            def collect() -> None:
+                while any(keys.parse_node_key(key).step == 2 for key in inner.list(keys.NODES)):
+                    other.collect()
+
+            backend.happens = collect
+            with pytest.raises(UnknownOutcomeError, match="could not be listed"):
+                store.save(3, state(3))
+        backend.cut_off = False
+        if lists:
+            assert 100 in store.steps()
+        seen = {step: store.restore(step) for step in (4, 5) if store.save(step, state(step))}
+        assert store.info(4).kind == "anchor"
+    with lcstore.open(inner, "r") as store:
+        assert store.steps() == [4, 5, 100]
+        assert all(same(store.restore(step), value) for step, value in seen.items())

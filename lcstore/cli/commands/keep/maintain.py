@@ -53,7 +53,7 @@ def maintain(
 ) -> None:
     """Collect, retain, compact and verify, in this order. Only shows it, unless --apply is given.
 
-    A URL that is no store stands for all stores below it, four folders deep: one that fails stops no other.
+    A URL that is no store stands for all stores below it, eight folders deep: one that fails stops no other.
     With --scheduler a Dask cluster does it: the merges and looks of one store, or one store in each task.
 
     For every night: what was let go of the night before is deleted first, so what is let go of now can be

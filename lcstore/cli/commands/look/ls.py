@@ -54,7 +54,7 @@ def ls(
     of each tensor: it may miss what a few weights do. Anchors and exact states have none.
 
     Where states share a step, the beginnings of their nodes' ids tell them apart: URL@ID names one. Stores
-    are looked for four folders deep. What has no room in the terminal is left out, and told: --json has all.
+    are looked for eight folders deep. What has no room in the terminal is left out, and told: --json has all.
     """
     with answering(url, as_json, options, pairs) as answer:
         below = below_of(answer)

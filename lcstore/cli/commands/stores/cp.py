@@ -40,8 +40,8 @@ def cp(
     since stay in the copy. A target that holds another store is refused. Exit status 1 also where all states
     are let go of in the target, by marks of its own.
 
-    A URL that is no store stands for all stores below it, four folders deep: each goes to the same name below
-    TO. One that fails stops no other.
+    A URL that is no store stands for all stores below it, eight folders deep: each goes to the same name
+    below TO. One that fails stops no other.
     """
     second = storage_options(to_options, None)
     check_lasting(target, source)

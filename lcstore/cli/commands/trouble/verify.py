@@ -60,7 +60,7 @@ def verify(
 ) -> None:
     """Look for damage. Changes nothing; exit status 1 if anything is damaged, or damage took all states.
 
-    A URL that is no store stands for all stores below it, four folders deep. With --scheduler the workers of
+    A URL that is no store stands for all stores below it, eight folders deep. With --scheduler the workers of
     a Dask cluster look.
     """
     part, longest = _sample(sample), understood("--max-seconds", _time, max_seconds)
