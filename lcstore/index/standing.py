@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys, markkeys
@@ -30,22 +30,24 @@ def is_taken_away(
     new_layouts
         The digests of those of its layouts that no earlier record of its handle names.
     """
-    if any(name.scope != markkeys.LAYOUT for name in _condemnations(listing, edge)):
+    if any(name.scope != markkeys.LAYOUT for name in condemnations(listing, {edge})):
         return True
     there = set(listing.by_folder[keys.edge_folder(edge)])
     if any(ref.key not in there for ref in objects):
         return True
     return any(
-        any(name.scope == markkeys.LAYOUT for name in _condemnations(listing, keys.layout_half(layout)))
+        any(name.scope == markkeys.LAYOUT for name in condemnations(listing, {keys.layout_half(layout)}))
         or keys.layout_key(layout) not in listing.by_folder[keys.LAYOUTS]
         for layout in new_layouts
     )
 
 
-def _condemnations(listing: Listing, edge: str) -> list[markkeys.CondemnedName]:
-    """Return the condemnations of one edge: there may be very many of others."""
-    begin = f"{keys.CONDEMNED}/{edge}-"
-    mine = (key for key in listing.by_folder.get(keys.CONDEMNED, ()) if key.startswith(begin))
+def condemnations(listing: Listing, edges: Container[str]) -> list[markkeys.CondemnedName]:
+    """Return the condemnations of some edges. There may be very many of others, so these are not parsed."""
+    begin = len(keys.CONDEMNED) + 1
+    mine = (
+        key for key in listing.by_folder.get(keys.CONDEMNED, ()) if key[begin:].partition("-")[0] in edges
+    )
     return [*map(markkeys.parse_condemned_key, mine)]
 
 

@@ -80,8 +80,11 @@ class Saver(Awaited):
         """Begin a save, in the turn of whoever calls."""
         future = SaveFuture()
         future.set_running_or_notify_cancel()
+        claim = threading.Lock()
 
         def run() -> None:
+            if not claim.acquire(blocking=False):
+                return
             try:
                 with done_by(self._coding):
                     info = save()
@@ -90,8 +93,15 @@ class Saver(Awaited):
             else:
                 future.set_result(info)
 
-        self._thread.submit(run)
-        self._last = future
+        try:
+            self._last = future
+            self._thread.submit(run)
+        except BaseException as error:
+            # An interrupt may come when the thread has the save: then it is under way, and is waited for.
+            if claim.acquire(blocking=False):
+                future.heard = True
+                future.set_exception(error)
+            raise
         return future
 
     def settle(self) -> SaveInfo | None:

@@ -11,6 +11,7 @@ from lcstore.format.bodies import EdgeBody
 from lcstore.graph.refs import EdgeRef
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing
+from lcstore.index.standing import condemnations
 from lcstore.layout.qualified import stem_of
 from lcstore.layout.specs import role_of
 from lcstore.storage.backend import Backend
@@ -86,9 +87,9 @@ class PathWatch:
         listing
             Of the condemnations, and of what `folders` returned.
         """
-        closed = {name.edge for name in listing.condemned if name.blocks} & self._by_id.keys()
-        going = {(name.edge, name.scope) for name in listing.condemned}
-        hurt = {self._by_id[edge] for edge in closed}
+        condemned = condemnations(listing, self._by_id)
+        going = {(name.edge, name.scope) for name in condemned}
+        hurt = {self._by_id[name.edge] for name in condemned if name.blocks}
         found = {
             ref: f"edge {self._known[ref].edge} is condemned"
             for ref in (self._path if hurt else ())

@@ -102,6 +102,8 @@ class ShortcutWrite:
         ------
         NoRoomError
             There is not `room` for the record; nothing is left of the edge.
+        StorageError
+            It could not be stored. Nothing is left of the edge, unless its record may be there.
         """
         parts = shortcut_parts(self.merger.layout, self.merger.columns, self.written.listed())
         edge = EdgeBody(self.written.edge, base, parts)
@@ -110,10 +112,11 @@ class ShortcutWrite:
         data = record.to_bytes()
         try:
             self._check_room(len(data) * (1 + self.written.durability.copies))
-        except NoRoomError:
-            self.written.take_away()
+            put_record(self.backend, keys.edge_key(record.name), data)
+        except (NoRoomError, StorageError) as error:
+            if isinstance(error, NoRoomError) or not error.outcome_unknown:
+                self.written.take_away()
             raise
-        put_record(self.backend, keys.edge_key(record.name), data)
         self.written.count(len(data))
         listing = Listing.take(self.backend, committed(edge.id, ()))
         if not is_taken_away(listing, edge.id, edge.objects):

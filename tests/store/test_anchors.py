@@ -15,6 +15,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.graph.refs import ROOT
 from lcstore.storage.memory import MemoryBackend
+from lcstore.testing import Fault, FaultBackend
 
 EVERY_FIVE = lcstore.Durability("none", copies=False, anchor_every=5)
 
@@ -271,3 +272,15 @@ def test_a_run_whose_records_go_is_readable_again(lists):
             back = store.restore(step)
             assert back["epoch"] == step
             np.testing.assert_allclose(back["model"]["w"], state(step)["model"]["w"], atol=0.05)
+
+
+def test_an_anchor_whose_record_is_refused_leaves_nothing():
+    inner = MemoryBackend.fresh()
+    backend = FaultBackend(
+        inner, {lambda op: op.name == "put" and op.key.startswith(keys.EDGES): Fault("eio", None)}
+    )
+    with lcstore.open(backend, durability=EVERY_FIVE) as store:
+        for step in range(13):
+            store.save(step, state(step))
+        assert store.stats().orphans == 0
+    assert backend.struck

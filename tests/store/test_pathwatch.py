@@ -52,3 +52,16 @@ def test_after_a_record_that_cannot_be_read_nothing_is_known(saved, monkeypatch)
         assert not any(map(watch.sees, nodes))
     assert watch.folders(nodes[3])
     assert watch.sees(nodes[3])
+
+
+def test_condemnations_of_other_edges_are_not_looked_into(tmp_path):
+    """There may be very many; and a file that some program left among them stops no save."""
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(0, {"weight": np.zeros(8, np.float32)})
+        (tmp_path / "run" / "condemned").mkdir()
+        stray = tmp_path / "run" / "condemned" / "desktop.ini"
+        stray.write_text("x")
+        store.save(1, {"weight": np.ones(8, np.float32)})
+        store.save(2, {"weight": np.ones(8, np.float32)})
+        stray.unlink()
+        assert store.restore(2)["weight"][0] == 1

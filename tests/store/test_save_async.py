@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 import pytest
 from kit import programs
+from states import same
 
 import lcstore
 from lcstore import BesideWarning, ClosedError, InvalidInputError, StorageError
@@ -370,3 +371,38 @@ def test_no_state_is_copied_where_another_save_still_reads(monkeypatch):
         store.wait()
         assert [store.restore(step)["w"][0] for step in (1, 2)] == [1, 2]
     assert order == ["copy 1", "save 1", "copy 2", "save 2"]
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_an_interrupt_while_a_save_is_handed_over_loses_no_count_of_it(monkeypatch, is_queued):
+    """The next save would copy its state to where the thread reads."""
+    under_way = threading.Event()
+
+    class Slow(MemoryBackend):
+        def _put(self, key, data):
+            under_way.set()
+            time.sleep(0.05)
+            super()._put(key, data)
+
+    with lcstore.open(Slow.fresh(), policy="lossless", durability="none") as store:
+        submit = store._saver._thread.submit
+
+        def interrupted(run):
+            if is_queued:
+                submit(run)
+                assert under_way.wait(10)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(store._saver._thread, "submit", interrupted)
+        states = [
+            {"model": {f"w{n}": np.full((64, 1024), value, np.float32) for n in range(20)}}
+            for value in (1, 1000)
+        ]
+        with pytest.raises(KeyboardInterrupt):
+            store.save_async(1, states[0])
+        monkeypatch.undo()
+        store.save_async(2, states[1])
+        store.wait()
+        assert store.steps() == ([1, 2] if is_queued else [2])
+        for step in store.steps():
+            assert same(store.restore(step), states[step - 1])
