@@ -67,9 +67,10 @@ class Graph:
         self._last: tuple[Mapping[str, Path], str, list[EdgeRef]] | None = None
         self._searched = 0
         self._lock = Lock()
-        for node in nodes:
+        # Copies, made at once: they may be of a graph that other threads add to.
+        for node in [*nodes]:
             self.add(node)
-        for edge in edges:
+        for edge in [*edges]:
             self.add_edge(edge)
 
     def __len__(self) -> int:

@@ -77,7 +77,7 @@ def cut(graph: Graph, gone: set[str]) -> dict[str, str]:
     """
     if not gone:
         return {}
-    after = Graph(name for name in graph.nodes.values() if name.node not in gone)
+    after = Graph(name for name in [*graph.nodes.values()] if name.node not in gone)
     after.came_from = graph.came_from
     before, seen = predecessors(graph), predecessors(after)
     found = {}
@@ -93,7 +93,7 @@ def up_to(graph: Graph, ends: Iterable[str]) -> set[str]:
     last: dict[str, NodeName] = {}
     for end in sorted((graph.nodes[node] for node in ends if node in graph.nodes), key=_order):
         last[end.run_id] = end
-    nodes = graph.nodes.values()
+    nodes = [*graph.nodes.values()]
     return {name.node for name in nodes if name.run_id in last and name.order <= last[name.run_id].order}
 
 
@@ -104,7 +104,7 @@ def moved_back(graph: Graph, ends: Iterable[str], gone: Set[str]) -> dict[str, s
     """
     going = sorted((graph.nodes[node] for node in gone & graph.nodes.keys() & set(ends)), key=_order)
     left = {end.run_id: list[NodeName]() for end in going}
-    for name in sorted((one for one in graph.nodes.values() if one.run_id in left), key=_order):
+    for name in sorted((one for one in [*graph.nodes.values()] if one.run_id in left), key=_order):
         if name.node not in gone:
             left[name.run_id].append(name)
     found: dict[str, str] = {}

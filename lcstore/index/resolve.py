@@ -222,7 +222,7 @@ def _retired(
     graph: Graph, url: str, at: object, run: str | int | None, is_going: Callable[[str], bool]
 ) -> str:
     """Return what may still be had of a step that was retired, or of a node that a tag was set on."""
-    gone = (n for n in graph.nodes.values() if at in (n.step, n.node) and n.node in graph.hidden)
+    gone = (n for n in [*graph.nodes.values()] if at in (n.step, n.node) and n.node in graph.hidden)
     found = [n for n in gone if run is None or run in (n.run, n.run_id)]
     if not found:
         return ""

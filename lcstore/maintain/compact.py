@@ -239,7 +239,7 @@ class Compactor:
         """Return what is to be done: here with what is known, elsewhere with what each edge is made of."""
         url, graph = self.backend.url, self.index.graph
         standing = defaultdict[tuple[str, str], set[str]](set)
-        for edge in graph.edges.values():
+        for edge in [*graph.edges.values()]:
             standing[edge.base, edge.target].add(edge.edge)
 
         def run(shortcut: Shortcut) -> Callable[[Sequence[Made]], Made]:

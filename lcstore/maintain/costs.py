@@ -89,9 +89,9 @@ def _order(name: NodeName) -> tuple[int, int, str]:
 def _with(graph: Graph, planned: Plan) -> Graph:
     """Return a graph with what a plan adds."""
     after = Graph(graph.nodes.values(), graph.edges.values())
-    for node in graph.condemned_nodes:
+    for node in [*graph.condemned_nodes]:
         after.condemn(node=node)
-    for edge in graph.condemned_edges:
+    for edge in [*graph.condemned_edges]:
         after.condemn(edge=edge)
     for number, shortcut in enumerate(planned.shortcuts):
         after.add_edge(EdgeName(shortcut.target, shortcut.base, f"{number:032x}", shortcut.nbytes))

@@ -87,7 +87,7 @@ def _nodes_of(index: Index, url: str, run: int | str) -> list[NodeName]:
     check_run(index.graph, url, run)
     latest = index.graph.latest(run)
     assert latest is not None
-    names = (n for n in index.graph.nodes.values() if (n.run, n.run_id) == (latest.run, latest.run_id))
+    names = (n for n in [*index.graph.nodes.values()] if (n.run, n.run_id) == (latest.run, latest.run_id))
     return sorted(names, key=lambda name: name.order)
 
 

@@ -80,7 +80,8 @@ class Labelling(Handle):
             return self._found(at)
         except NotFoundError:
             graph = self._index.graph
-            retired = [name for name in graph.nodes.values() if name.step == at and name.node in graph.hidden]
+            there = [*graph.nodes.values()]
+            retired = [name for name in there if name.step == at and name.node in graph.hidden]
             if not retired:
                 raise
             return max(retired, key=lambda name: name.order).node

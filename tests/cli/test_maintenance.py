@@ -277,6 +277,9 @@ def test_collect_waits_for_the_grace(slow):
     would = call("collect", slow)
     assert "24 h" in would.stdout
     assert f"lcstore collect {shlex.quote(slow)} --apply" in would.stdout
+    longer = call("collect", slow, "--grace", "48h").stdout
+    assert "48 h" in longer
+    assert f"lcstore collect {shlex.quote(slow)} --grace 48h --apply" in longer
     assert "24 h" in call("collect", slow, "--apply").stdout
     stats = document("stats", slow)
     assert stats["retired"] == 24

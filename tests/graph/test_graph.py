@@ -421,3 +421,16 @@ def test_the_path_to_the_head_of_a_run_is_not_walked_with_each_save(monkeypatch)
             assert len(path) == number + 1
             path.clear()  # it is the caller's own
     assert len(walked) < 10
+
+
+def test_a_graph_is_copied_while_another_thread_adds_to_it():
+    """A handle saves in the background, and its program asks what restores cost."""
+    graph = Graph(chain(4))
+
+    class Beside(Graph):
+        def add(self, node):
+            graph.add(dataclasses.replace(node, node=f"{node.node}-more", step=1000))
+            super().add(node)
+
+    assert len(Beside(graph.nodes.values(), graph.edges.values())) == 4
+    assert len(graph) == 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final
@@ -12,7 +11,7 @@ import typer
 
 from lcstore.errors import InvalidInputError
 from lcstore.terminal.answer import Answer, answering
-from lcstore.terminal.arguments import Apply, AsJson, Grace, Options, Pairs, Url, understood
+from lcstore.terminal.arguments import Apply, AsJson, Grace, Options, Pairs, Url, typed_again, understood
 from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.table import Table, size
 from lcstore.units import counted, format_seconds, parse_seconds
@@ -51,17 +50,17 @@ def collect(
     seconds = understood("--grace", parse_seconds, grace)
     with answering(url, as_json, options, pairs) as answer:
         with answer.store(writable=apply) as store, answer.progress() as on_progress:
-            again = "" if grace is None else f" --grace {shlex.quote(grace)} --run-is-dead"
+            given = typed_again(grace=grace)
             try:
                 report = store.collect(
                     grace=seconds, run_is_dead=run_is_dead, dry_run=not apply, on_progress=on_progress
                 )
             except InvalidInputError:  # the grace is too short for a run that may live
-                answer.next = f"lcstore collect {answer.quoted}{again}{' --apply' * apply}"
+                answer.next = f"lcstore collect {answer.quoted}{given} --run-is-dead{' --apply' * apply}"
                 raise
             seen = foresee(store) if not apply or _is_stuck(report) else None
         forecast = None if apply else seen
-        then = _next(answer, report, seen, again * run_is_dead)
+        then = _next(answer, report, seen, given + " --run-is-dead" * run_is_dead)
         shown = chain(collection(report), foreseen(forecast), then)
         answer.give(report, shown, forecast=forecast)
 
@@ -135,8 +134,8 @@ def _is_stuck(report: CollectReport) -> bool:
     return report.retired_states > 0 and not _goes(report)
 
 
-def _next(answer: Answer, report: CollectReport, seen: Forecast | None, again: str = "") -> list[str]:
-    command = f"lcstore collect {answer.quoted}{again} --apply"
+def _next(answer: Answer, report: CollectReport, seen: Forecast | None, given: str) -> list[str]:
+    command = f"lcstore collect {answer.quoted}{given} --apply"
     if not _goes(report):
         more = _room_for_more(answer, report, seen) if _is_stuck(report) else ()
         return ["Nothing to collect: kept states need all that is there.", *later(report), *more]

@@ -73,7 +73,8 @@ def compact(
             # How far it comes within a time is not foreseen.
             forecast = foresee(store, max_bytes=most) if dry_run and longest is None else None
         bounds = typed_again(max_bytes=max_bytes, max_seconds=max_seconds)
-        shown = chain(compaction(report, bounds), foreseen(forecast), _next(answer, report, bounds))
+        by = typed_again(workers=workers, scheduler=scheduler)
+        shown = chain(compaction(report, bounds), foreseen(forecast), _next(answer, report, bounds, by))
         answer.give(report, shown, forecast=forecast)
 
 
@@ -104,17 +105,17 @@ def _change(words: Callable[[int], str], before: int, after: int) -> str:
     return f"{words(before)} -> {words(after)}"
 
 
-def _next(answer: Answer, report: CompactReport, bounds: str) -> list[str]:
+def _next(answer: Answer, report: CompactReport, bounds: str, by: str) -> list[str]:
     url = answer.quoted
     if report.dry_run:
         if not report.planned and bounds:
             return [f"Nothing within{bounds}. To see what there is without: lcstore compact {url} --dry-run"]
         if not report.planned:
             return ["Nothing to do: the store is compact."]
-        return [f"Nothing was changed. To do it: lcstore compact {url}{bounds}"]
+        return [f"Nothing was changed. To do it: lcstore compact {url}{bounds}{by}"]
     lines = []
     if report.is_cut_short:
-        lines.append(f"The time ran out; to go on: lcstore compact {url}{bounds}")
+        lines.append(f"The time ran out; to go on: lcstore compact {url}{bounds}{by}")
     if report.bytes_after < report.bytes_before:
         lines.append(f"To see what can be deleted now: lcstore collect {url}")
     return lines or [f"All that fits{bounds} is there." if bounds else "The store is compact."]
