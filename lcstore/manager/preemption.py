@@ -45,6 +45,10 @@ class Notice:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
+        if not self._watches:  # it was stopped in another thread
+            if self._give_back():
+                signal.raise_signal(number)
+            return
         self._signalled = True
         self._since = self._since or time.monotonic()
         before = _still_there(self._before)
@@ -88,17 +92,25 @@ class Notice:
 
         Nothing is what it does by default to the first process of a container: that ends here, with the
         status that a shell gives to others. A run that was told to end would be taken for one that is done.
+        In a thread that may set no handlers this one stays, and gives the next signal back.
         """
         if not self._watches or os.getpid() != self._process:
             return
         self._watches = False
-        if signal.getsignal(signal.SIGTERM) == self._note:
-            before = _still_there(self._before)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        if threading.current_thread() is threading.main_thread():
+            self._give_back()
         if self._signalled:
             signal.raise_signal(signal.SIGTERM)
             if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
                 sys.exit(128 + signal.SIGTERM)
+
+    def _give_back(self) -> bool:
+        """Have what was there before handle the signal; return whether this one did. In the main thread."""
+        if signal.getsignal(signal.SIGTERM) != self._note:
+            return False
+        before = _still_there(self._before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        return True
 
 
 def _waits(handler: Any) -> Notice | None:

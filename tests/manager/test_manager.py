@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -484,6 +485,30 @@ def test_managers_that_are_open_beside_each_other_all_hear_the_signal(order, tol
             managers[place].close()
         assert signal.getsignal(signal.SIGTERM) is own
         assert bool(heard) == told
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("is_told_before", [False, True])
+def test_a_manager_that_is_closed_in_another_thread_gives_the_signal_back(is_told_before):
+    """Threads set no handlers: closing failed, and the process did not end on SIGTERM any more."""
+    heard = []
+
+    def own(number, frame):
+        heard.append(number)
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        manager = CheckpointManager(MemoryBackend.fresh(), every=100)
+        if is_told_before:
+            signal.raise_signal(signal.SIGTERM)
+        with futures.ThreadPoolExecutor() as threads:
+            threads.submit(manager.close).result()
+        if not is_told_before:
+            signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is own
+        manager.close()
     finally:
         signal.signal(signal.SIGTERM, before)
 
