@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from threading import Lock
+from threading import RLock
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.graph.paths import (
@@ -16,7 +16,7 @@ from lcstore.graph.paths import (
     path_between,
     path_in,
 )
-from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
+from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName, check_size
 
 
 class Graph:
@@ -66,7 +66,7 @@ class Graph:
         #: The path that was asked for last, and to which node, among the paths that were kept then.
         self._last: tuple[Mapping[str, Path], str, list[EdgeRef]] | None = None
         self._searched = 0
-        self._lock = Lock()
+        self._lock = RLock()
         # Copies, made at once: they may be of a graph that other threads add to.
         for node in [*nodes]:
             self.add(node)
@@ -88,7 +88,7 @@ class Graph:
             raise CorruptionError(f"two names claim node {node.node}; `lcstore verify` says which is wrong")
         if node.node == ROOT:
             raise CorruptionError("a stored node is called root")
-        _check_size(node.nbytes, node.node)
+        check_size(node.nbytes, node.node)
         self._run_ids[node.run].add(node.run_id)
         with self._lock:
             self.nodes[node.node] = node
@@ -111,7 +111,7 @@ class Graph:
             return
         if known is not None:
             raise CorruptionError(f"two names claim edge {edge.edge}; `lcstore verify` says which is wrong")
-        _check_size(edge.nbytes, edge.edge)
+        check_size(edge.nbytes, edge.edge)
         with self._lock:
             self.edges[edge.edge] = edge
             self._added[edge.target].append(edge.ref)
@@ -138,16 +138,18 @@ class Graph:
 
         Paths go over such edges only where there is no other path.
         """
-        if node is not None:
-            self.condemned_nodes.add(node)
-        if edge is not None:
-            self.condemned_edges.add(edge)
-        self._paths = None
+        with self._lock:
+            if node is not None:
+                self.condemned_nodes.add(node)
+            if edge is not None:
+                self.condemned_edges.add(edge)
+            self._paths = None
 
     def avoid(self, edge: EdgeRef) -> None:
         """Note that an edge is damaged: paths rather go over any number of edges that may be gone."""
-        self._damaged.add(edge.edge or edge.target)
-        self.condemn(node=edge.target if edge.edge is None else None, edge=edge.edge)
+        if (edge.edge or edge.target) not in self._damaged:
+            self._damaged.add(edge.edge or edge.target)
+            self.condemn(node=edge.target if edge.edge is None else None, edge=edge.edge)
 
     def _reluctance(self, edge: EdgeRef) -> int:
         return DAMAGED if (edge.edge or edge.target) in self._damaged else self.is_condemned(edge)
@@ -316,19 +318,20 @@ class Graph:
 
     def _paths_to(self, node: str) -> Mapping[str, Path]:
         """Return the cheapest paths from the root to a node, if there is one, and to those that it passes."""
-        if self._paths is not None:
+        with self._lock:  # or what another thread adds meanwhile would not be among those that are kept
+            if self._paths is not None:
+                return self._paths
+            if self._searched < len(self.nodes):
+                # From its end, then, among what was found so, from the root: as when all are found at once.
+                behind = nodes_behind(node, self.into, self.nodes, self._reluctance)
+                self._searched += len(behind)
+                outgoing = defaultdict[str, list[EdgeRef]](list)
+                for target in behind:
+                    for edge in self.into(target):
+                        outgoing[edge.base].append(edge)
+                return cheapest_paths(outgoing, behind, self._reluctance)
+            self._paths = cheapest_paths(self._outgoing_links(), self.nodes, self._reluctance)
             return self._paths
-        if self._searched < len(self.nodes):
-            # From its end, then, among what was found so, from the root: as when all are found at once.
-            behind = nodes_behind(node, self.into, self.nodes, self._reluctance)
-            self._searched += len(behind)
-            outgoing = defaultdict[str, list[EdgeRef]](list)
-            for target in behind:
-                for edge in self.into(target):
-                    outgoing[edge.base].append(edge)
-            return cheapest_paths(outgoing, behind, self._reluctance)
-        self._paths = cheapest_paths(self._outgoing_links(), self.nodes, self._reluctance)
-        return self._paths
 
     def _longer(self, found: Mapping[str, Path], node: str) -> list[EdgeRef] | None:
         """Return the path to a node if it is that asked for last, or one edge longer, as of a run's saves.
@@ -393,8 +396,3 @@ class Graph:
                     found.add(other)
                     stack.append(other)
         return found
-
-
-def _check_size(nbytes: int, name: str) -> None:
-    if nbytes < 0:
-        raise CorruptionError(f"the name of {name} claims {nbytes} bytes")

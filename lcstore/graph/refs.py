@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from lcstore.errors import CorruptionError
+
 #: The base of an anchor: the empty state.
 ROOT: Final = "root"
 
@@ -112,3 +114,9 @@ class EdgeRef:
     def rank(self) -> tuple[str, str]:
         """What decides between edges of one cost into one node: its own edge first, then the smaller id."""
         return (self.edge or "", self.base)
+
+
+def check_size(nbytes: int, name: str) -> None:
+    """Raise `CorruptionError` if the size that a name claims is negative."""
+    if nbytes < 0:
+        raise CorruptionError(f"the name of {name} claims {nbytes} bytes")

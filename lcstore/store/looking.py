@@ -52,8 +52,8 @@ class Looking(Overview):
             return snapshot_at(self._reader, at)
         self._check_writable()
         node, by = snapshot_at(self._reader, at).node, f"snapshot {secrets.token_hex(8)}"
-        pin(self._backend, self._index, node, by)
         try:
+            pin(self._backend, self._index, node, by)
             snapshot = snapshot_at(self._reader, node)
         except BaseException:
             unpin(self._backend, self._index, node, by)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import threading
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.errors import CorruptionError, NotFoundError
+from lcstore.graph import graph as graph_module
 from lcstore.graph.graph import Graph
 from lcstore.graph.paths import path_in
 from lcstore.graph.refs import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
@@ -434,3 +436,38 @@ def test_a_graph_is_copied_while_another_thread_adds_to_it():
 
     assert len(Beside(graph.nodes.values(), graph.edges.values())) == 4
     assert len(graph) == 8
+
+
+def test_paths_that_are_found_while_another_thread_adds_a_node_lead_to_that_too(monkeypatch):
+    """Kept without it they would be all that the graph knows from then on."""
+    graph = Graph(chain(30))
+    found = graph_module.cheapest_paths
+
+    def slow(*how):
+        paths = found(*how)
+        adding = threading.Thread(target=graph.add, args=[node("late", "n29", seq=99)])
+        adding.start()
+        adding.join(0.2)  # it has to wait until they are kept
+        threads.append(adding)
+        return paths
+
+    threads = []
+    for name in graph.nodes:  # until all paths are found at once
+        graph.path(name)
+    graph.condemn(node="n7")
+    monkeypatch.setattr(graph_module, "cheapest_paths", slow)
+    graph.path("n29")
+    monkeypatch.undo()
+    threads[0].join()
+    assert [edge.target for edge in graph.path("late")[-2:]] == ["n29", "late"]
+
+
+def test_an_edge_that_is_avoided_already_has_no_path_found_anew(monkeypatch):
+    graph = Graph(chain(30))
+    damaged = graph.path("n9")[4]
+    graph.avoid(damaged)
+    for name in graph.nodes:
+        graph.path(name)
+    monkeypatch.setattr(graph_module, "cheapest_paths", None)
+    graph.avoid(damaged)
+    assert len(graph.path("n29")) == 30

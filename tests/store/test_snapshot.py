@@ -21,12 +21,20 @@ from kit.weighing import Weighing
 from states import same
 
 import lcstore
-from lcstore import ClosedError, CorruptionError, FallbackWarning, InvalidInputError, NotFoundError
+from lcstore import (
+    ClosedError,
+    CorruptionError,
+    FallbackWarning,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from lcstore.format import keys
 from lcstore.storage.backend import Backend
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
+from lcstore.testing import FaultBackend
 
 WEIGHT = "model/fc1.weight"
 
@@ -569,3 +577,30 @@ def test_warnings_point_at_the_line_that_called():
             line = Path(__file__).read_text(encoding="utf-8").splitlines()[warning.lineno - 1]
             assert warning.filename == __file__
             assert "lambda: " in line
+
+
+def test_a_state_that_could_not_be_held_is_not_pinned():
+    inner = MemoryBackend.fresh()
+    with lcstore.open(inner) as store:
+        store.save(0, {"model": np.zeros(8, np.float32)})
+
+    class Down(FaultBackend):
+        """Fails once, right after a pin was stored."""
+
+        pinned = False
+
+        def put(self, key, data):
+            super().put(key, data)
+            if self.pinned is False:
+                self.pinned = key.startswith(f"{keys.NAMES}/")
+
+        def list(self, prefix, foreign=None):
+            if self.pinned is True:
+                self.pinned = None
+                raise StorageError("it is down", key=prefix)
+            return super().list(prefix, foreign)
+
+    with lcstore.open(Down(inner), "r+") as store:
+        with pytest.raises(StorageError, match="down"):
+            store.at(0, hold=True)
+        assert [one.pinned_by for one in store.states()] == [()]
