@@ -32,8 +32,8 @@ from lcstore.layout.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 
-_NO_TRACK: Final = "its exact value can be restored, but nothing can go on from it: save that anew"
-_EXACT_ONLY: Final = f"{_NO_TRACK}, and retire this one: nothing is collected while it is there"
+_NO_TRACK: Final = "its exact value can be restored, and a resume goes on from that with an anchor"
+_EXACT_ONLY: Final = f"{_NO_TRACK}; then retire this one: nothing is collected while it is there"
 
 
 class Examination:

@@ -57,7 +57,7 @@ class Rebuilt(NamedTuple):
     Attributes
     ----------
     node, pools
-        The node, and its track by pool.
+        The node, and its track by pool; None where the values alone could be read.
     values, leaves
         Flat values of all that is stored, by place among `Layout.tensors`, the exact ones while they are
         kept; and the plain values. Of a node whose track alone was wanted, the values are those of the track,
@@ -65,7 +65,7 @@ class Rebuilt(NamedTuple):
     """
 
     node: Node
-    pools: dict[str, Array]
+    pools: dict[str, Array] | None
     values: Mapping[int, Array]
     leaves: list[object]
 
@@ -224,6 +224,10 @@ class Resolved:
             composer, values = self._filled(node.everything, tracked, keep=True)
             values |= exact_values(self.reader, node, exact)
         return Rebuilt(node, self._pools(composer), {t: values[t] for t in node.everything}, self.leaves)
+
+    def rebuild_values(self) -> Rebuilt:
+        """Return the values of a node alone: the exact ones may be whole where the track is damaged."""
+        return Rebuilt(self.node, None, self.stored(self.node.everything), self.leaves)
 
     def rebuild_track(self) -> Rebuilt:
         """Return the track of the node, proved; the values are those of the track, made when looked at."""

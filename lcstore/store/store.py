@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError
 from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.graph.graph import Graph
 from lcstore.graph.lines import came_through
@@ -24,6 +25,7 @@ from lcstore.store.saving import Saving
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.parted import track_of
 from lcstore.track.track import Track
+from lcstore.warned import warn
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -164,6 +166,8 @@ class Store(Saving, Looking, Upkeep):
         if latest:
             warn_of_later(self._reader, node.name)
         self._writer.stand_on(node.name, track, follows=latest)
+        if built.pools is None:
+            self._writer.distrust()
         self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
         return state
@@ -195,7 +199,17 @@ class Store(Saving, Looking, Upkeep):
 
 
 def _rebuilt(found: Snapshot) -> Rebuilt:
-    return found.using(Resolved.rebuild)
+    try:
+        return found.using(Resolved.rebuild)
+    except CorruptionError as error:
+        damage = error
+    try:
+        built = found.using(Resolved.rebuild_values)
+    except LcstoreError:
+        raise damage from None
+    message = f"step {found.step}: its values are whole, and what deltas to it need is not ({damage})"
+    warn(f"{message}: the next save sets everything anew", FallbackWarning)
+    return built
 
 
 def _rebuilt_track(found: Snapshot) -> Rebuilt:
@@ -204,5 +218,7 @@ def _rebuilt_track(found: Snapshot) -> Rebuilt:
 
 def _track_of(built: Rebuilt, graph: Graph) -> Track:
     node = built.node
+    if built.pools is None:
+        return Track()
     saves = graph.saves_until(node.name)
     return track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values, saves)

@@ -12,6 +12,7 @@ from states import leaves, same
 
 import lcstore
 from lcstore import Policy
+from lcstore.format import keys
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track.policy import PRESETS
@@ -279,3 +280,24 @@ def test_exact_leaves_and_tensors_of_any_kind(exact, data):
         for name in ("ints", "bools", "floats"):
             assert back[name].tobytes() == state[name].tobytes()
         assert back["value"] == state["value"] or state["value"] != state["value"]
+
+
+@pytest.mark.parametrize("path_is_gone", [False, True])
+def test_a_run_goes_on_from_an_exact_value_of_which_the_delta_is_damaged(run, path_is_gone):
+    """As a preempted job leaves it: its last state has every bit, whatever became of the track."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none") as store:
+        for step in range(4):
+            store.save(step, state := run.step(), exact=step == 3)
+        folder = keys.edge_folder(store._index.record(store.info(3 - path_is_gone).node).edge.id)
+        for key in backend.list(folder):
+            if "weights" in key and "/c." in key and ".exact" not in key:
+                backend.delete(key)
+    with lcstore.open(backend) as again:
+        with pytest.warns(lcstore.FallbackWarning, match="the next save sets everything anew"):
+            assert same(again.resume(), state)
+        assert again.step == 3
+        assert [again.save(step, run.step()).kind for step in (4, 5)] == ["anchor", "delta"]
+    with lcstore.open(backend, "r") as reader:
+        assert reader.restore()["model"].keys() == state["model"].keys()
+        assert same(reader.restore(3), state)
