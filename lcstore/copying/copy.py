@@ -258,8 +258,10 @@ class _Copy:
             what = f"{self.target.url} has it damaged, and `{command}` replaces it"
             raise CorruptionError(f"{error.message}; {what}", key=keys.STORE_KEY) from error
         if not same:
+            copy = keys.copy_key(keys.STORE_KEY)
             raise ConflictError(
-                f"{self.target.url} holds a store with another grace: copy to an empty place",
+                f"{self.target.url} holds a store with another grace: copy to an empty place; or, where a "
+                f"repair made its {keys.STORE_KEY} anew, delete that and {copy}, and copy again",
                 key=keys.STORE_KEY,
             )
 

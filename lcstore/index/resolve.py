@@ -31,7 +31,8 @@ HINTS: Final = logging.getLogger("lcstore.hints")
 #: Of a place that lacks what makes it a store.
 HEADLESS: Final = (
     f"{keys.STORE_KEY} is missing here, and so is its second copy, beside records of states: the next save "
-    "of a training run writes it anew, and so does a repair"
+    "of a training run writes it anew, and so does a repair. If a copy to here was cut off, the same "
+    "`lcstore cp` goes on with it"
 )
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5

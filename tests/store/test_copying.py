@@ -16,7 +16,9 @@ from states import same
 
 import lcstore
 from lcstore import ConflictError, CorruptionError, InvalidInputError, NotFoundError, StorageError
+from lcstore.check.repair import repair
 from lcstore.errors import UnknownOutcomeError
+from lcstore.format import keys
 from lcstore.storage.backend import Backend
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
@@ -290,6 +292,29 @@ def test_a_store_of_runs_that_the_source_has_no_more_is_refused(source):
     with pytest.raises(ConflictError, match="holds another store"):
         lcstore.copy(source, other)
     assert other.snapshot() == before
+
+
+def test_a_copy_that_was_cut_off_and_repaired_can_go_on():
+    """It lacks what makes it a store, and a repair writes that without knowing the grace."""
+    source, target = MemoryBackend.fresh(), MemoryBackend.fresh()
+    fill(source, range(3), grace=60)
+    lcstore.copy(source, target)
+    made_of = (keys.STORE_KEY, keys.copy_key(keys.STORE_KEY))
+    for key in made_of:
+        target.delete(key)
+    with pytest.raises(
+        lcstore.NotFoundError, match=r"copy to here was cut off, the same `lcstore cp` goes on"
+    ):
+        lcstore.open(target, "r").steps()
+    repair(target)
+    with pytest.raises(
+        ConflictError, match=r"where a repair made its lcstore\.json anew, delete that and copies/"
+    ):
+        lcstore.copy(source, target)
+    for key in made_of:
+        target.delete(key)
+    lcstore.copy(source, target)
+    assert target.get(keys.STORE_KEY) == source.get(keys.STORE_KEY)
 
 
 def test_a_place_with_another_grace_is_refused(source):
