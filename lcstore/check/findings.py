@@ -138,11 +138,10 @@ class VerifyReport:
 
     def __str__(self) -> str:
         """Return one line for a log."""
-        wrong = self.wrong if self.ok else f"{self.count('error')} errors, {len(self.lost)} states lost"
-        return (
-            f"verified ({self.level}): {self.states} states and {self.objects} objects, "
-            f"{wrong or 'all is well'}, in {self.seconds:.2f} s"
-        )
+        lost = f"{counted(self.count('error'), 'error')}, {counted(len(self.lost), 'state')} lost"
+        wrong = self.wrong if self.ok else lost
+        looked = f"{counted(self.states, 'state')} and {counted(self.objects, 'object')}"
+        return f"verified ({self.level}): {looked}, {wrong or 'all is well'}, in {self.seconds:.2f} s"
 
     @property
     def ok(self) -> bool:

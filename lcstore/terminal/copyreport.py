@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def copied(source: str, target: str, report: CopyReport) -> Iterator[str]:
     """Yield what was copied, what the copy keeps besides, and what to do next; `source`, `target`: quoted."""
     retired = f", {report.retired} that were let go of" if report.retired else ""
-    copied = f"{report.objects} objects, {size(report.nbytes)}"
+    copied = f"{counted(report.objects, 'object')}, {size(report.nbytes)}"
     checked = ", lengths and hashes checked" if report.objects else ""
     replaced = f", {report.replaced} of them in the place of damaged ones" if report.replaced else ""
     how = "their hashes agree" if report.checked else "their lengths agree; `--check` compares hashes"
     passed = f"; {report.passed_over} objects were there already ({how})" if report.passed_over else ""
-    yield f"Copied: {report.states} states{retired}, {copied}{checked}{replaced}{passed}."
+    yield f"Copied: {counted(report.states, 'state')}{retired}, {copied}{checked}{replaced}{passed}."
     if report.older:
         yield (
             f"{counted(report.older, 'state')} of an earlier copy stay there, which the store has let go of "

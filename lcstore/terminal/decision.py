@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lcstore.terminal.foreseen import foreseen
 from lcstore.terminal.table import Table
+from lcstore.units import counted
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import RetireReport
@@ -54,7 +55,7 @@ def counts(report: RetireReport, of: str = "") -> str:
     whole = report.states_let_go
     exact = sum(one.what == _EXACT for one in report.retired)
     pools = len(report.retired) - whole - exact
-    parts = [f"{len(report.kept)} states{of} kept", f"{whole} retired"]
+    parts = [f"{counted(len(report.kept), 'state')}{of} kept", f"{whole} retired"]
     parts += [f"{exact} exact values let go"] * bool(exact) + [f"{pools} pools stripped"] * bool(pools)
     return ", ".join(parts)
 

@@ -33,7 +33,7 @@ from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
 from lcstore.terminal.tended import tell_maintained
 from lcstore.terminal.ways import unseen
-from lcstore.units import parse_bytes, parse_seconds
+from lcstore.units import counted, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.store.nightly import MaintainReport
@@ -123,8 +123,9 @@ def _shown(
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.is_sound:
-            there = f"{report.verified.states} states, {report.verified.objects} objects are there"
-            yield f"Verified: {there}.{unseen(answer.quoted, report.verified)}"
+            states, objects = report.verified.states, report.verified.objects
+            there = f"{counted(states, 'state')}, {counted(objects, 'object')}"
+            yield f"Verified: {there} are there.{unseen(answer.quoted, report.verified)}"
     yield from foreseen(report.forecast)
     if report.dry_run and report.compacted is not None and not _does(report):
         yield "Nothing to do."

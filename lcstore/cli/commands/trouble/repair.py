@@ -104,7 +104,7 @@ def _what_to_save(url: str, report: RepairReport) -> Iterator[str]:
 
 def _summary(url: str, report: RepairReport, deeper: str) -> list[str]:
     latest = "none can be restored" if report.latest is None else f"the latest of step {report.latest}"
-    left = f"{report.states} states, {latest}"
+    left = f"{counted(report.states, 'state')}, {latest}"
     if report.ok:
         seen = f" at level {report.level}" * (report.level != "restore")
         return [f"Nothing to repair{seen}: {left}."]

@@ -146,7 +146,8 @@ def _shown(url: str, report: VerifyReport) -> Iterator[Table | str]:
 def _summary(url: str, report: VerifyReport) -> list[str]:
     done = {"structure": "", "checksum": " and compared", "decode": " and decoded", "restore": " and proved"}
     read = f", {size(report.bytes_read)} read{done[report.level]}" if report.level != "structure" else ""
-    looked = f"{report.states} states, {report.objects} objects{read} in {report.seconds:.1f} s"
+    seen = f"{counted(report.states, 'state')}, {counted(report.objects, 'object')}"
+    looked = f"{seen}{read} in {report.seconds:.1f} s"
     if report.skipped:
         looked += f"; {report.skipped} objects not looked at"
     deeper, stripped = unseen(url, report), [report.in_part] * bool(report.stripped)
