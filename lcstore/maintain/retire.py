@@ -166,7 +166,7 @@ def retire_node(
     """
     graph = index.refresh(full=True)
     name = graph.nodes[node]
-    if node in tips(_as_candidates(graph.nodes.values())) - index.marks.superseded:
+    if node in tips(_as_candidates(graph.shown())) - up_to(graph, index.marks.superseded):
         raise InvalidInputError(_why_it_stays(graph, backend.url, name))
     if node in index.marks.pinned:
         held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")

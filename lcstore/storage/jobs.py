@@ -141,7 +141,8 @@ def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
         if behind is None:
             futures += (executor.submit(_one, todo) for _ in range(total))
         else:
-            futures += (behind.submit(_row, todo, tell) for _ in range(min(behind.count, total)))
+            with done_by(None):  # what a job runs is not to wait for the threads that it holds
+                futures += (behind.submit(_row, todo, tell) for _ in range(min(behind.count, total)))
         for future in as_completed(futures):
             if future.exception() is not None:
                 break

@@ -573,3 +573,21 @@ def test_a_repair_holds_single_objects(tmp_path, dry_run):
     deeds = [action.deed for action in report.actions]
     assert (deeds.count("quarantine"), deeds.count("rebuild")) == (len(damaged), len(damaged))
     assert peak < sum(path.stat().st_size for path in damaged) / 2
+
+
+def test_the_latest_state_that_a_repair_leaves_is_not_let_go_of():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none") as store:
+        for step in range(4):
+            store.save(step, state(step))
+        folder = keys.edge_folder(store._index.record(store.info(3).node).edge.id)
+    for key in backend.list(folder):
+        if "weights" in key and "/c." in key:
+            backend.delete(key)
+    with lcstore.open(backend, "r+") as store:
+        store.repair()
+        assert store.steps() == [0, 1, 2]
+        with pytest.raises(lcstore.InvalidInputError, match="step 2 is the latest state of run 1"):
+            store.retire(2)
+        store.retire(1)
+        assert store.steps() == [0, 2]

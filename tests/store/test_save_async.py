@@ -406,3 +406,18 @@ def test_an_interrupt_while_a_save_is_handed_over_loses_no_count_of_it(monkeypat
         assert store.steps() == ([1, 2] if is_queued else [2])
         for step in store.steps():
             assert same(store.restore(step), states[step - 1])
+
+
+def test_progress_of_a_save_in_the_background_may_look_at_another_store():
+    """That has jobs of its own, which are not to wait for the thread that told of the progress."""
+    states = [{"model": {"weight": np.full((512, 512), value, np.float32)}} for value in (1, 2)]
+    with (
+        lcstore.open(MemoryBackend.fresh(), threads=1) as other,
+        lcstore.open(MemoryBackend.fresh(), threads=1) as store,
+    ):
+        other.save(0, states[0])
+        seen = []
+        future = store.save_async(1, states[1], on_progress=lambda *_: seen.append(other.restore(0)))
+        assert future.result(timeout=60).step == 1
+        assert seen
+        assert all(same(one, states[0]) for one in seen)
