@@ -32,7 +32,7 @@ class Batches:
     Raises
     ------
     InvalidInputError
-        The loader keeps its place itself (``use_stateful_dataloader``).
+        The loader keeps its place itself (``use_stateful_dataloader``), or has no batches.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -40,6 +40,11 @@ class Batches:
             raise InvalidInputError(
                 "the data loader keeps its place itself: prepare it without use_stateful_dataloader, or give "
                 "it to parts_of as it is"
+            )
+        if loader.batch_sampler is None:
+            raise InvalidInputError(
+                "the data loader gives single samples (batch_size=None), and Accelerate skips none of those "
+                "after a resume: give it a batch_size"
             )
         self.loader = loader
         self.epoch = 0

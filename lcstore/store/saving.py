@@ -73,8 +73,7 @@ class Saving(Handle):
         self._policy_is_given = policy is not None
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
-        #: Whether a save is to say (once) that its step is not above the one before.
-        self.looks_at_steps = True
+        self.looks_at_steps = True  #: Whether to say (once) that a step is not above the one before.
         self._looks_at_wrapping = self._looks_at_values = True
         #: Whether the latest state (of all, or of a run) was resumed: a lower step is a counter's mistake.
         self._counts_on = False
@@ -91,7 +90,7 @@ class Saving(Handle):
     def policy(self, policy: PolicyLike) -> None:
         with self._alone():
             self._writer.change_policy(policy_from(policy))
-            self._policy_is_given = True
+            self._policy_is_given = self.looks_at_names = True
 
     def _go_on_with_policy(self, record: NodeRecord) -> None:
         """Save as the state of a record was saved, unless the caller has said how."""
@@ -166,11 +165,11 @@ class Saving(Handle):
         Warns
         -----
         UnrecognisedWarning
-            Once for a handle: most of the state is plain, as no name or rule says that it is weights;
-            or a rule of the policy matches no tensor. And once where a wrapper of the model (DDP,
-            `torch.compile`) came or went, so that names changed and all is stored anew.
+            Once for a handle, and for a `policy` that is set: most of the state is plain, as no name or
+            rule says that it is weights; or a rule matches no tensor. And once where a wrapper of the
+            model (DDP, `torch.compile`) came or went, so that names changed and all is stored anew.
         NotFiniteWarning
-            Once for a handle: weights hold NaN or infinity.
+            Weights hold NaN or infinity, for the first time or after saves in which none did.
         StepWarning
             Once for a handle: the step is not above the one that it saved before, or is below the one that it
             resumed as the latest.
@@ -336,6 +335,7 @@ class Saving(Handle):
         with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started, kept=self.goes_on)
         self._look_at_names(before)
+        self._looks_at_values |= not plain
         self._look_at_values(staged, self._writer.plain.keys() - plain)
         assert self._writer.head is not None
         self._company.saved(self._writer.head, anew=head is None)

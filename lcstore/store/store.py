@@ -7,15 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError
 from lcstore.format.labels import At, OnCorrupt, Run
-from lcstore.graph.graph import Graph
 from lcstore.graph.lines import came_through
-from lcstore.layout.qualified import FIRST_PART
 from lcstore.loading.into import check_targets, load_into, rest_of
 from lcstore.read.find import find_whole, warn_of_later
-from lcstore.read.resolved import Rebuilt, Resolved
-from lcstore.read.snapshot import Snapshot
+from lcstore.read.rebuilding import rebuilt, rebuilt_track, track_from
 from lcstore.state.names import Component
 from lcstore.storage.jobs import telling
 from lcstore.storage.survey import OnProgress
@@ -23,9 +19,6 @@ from lcstore.store.hints import hinting, no_attribute
 from lcstore.store.looking import Looking
 from lcstore.store.saving import Saving
 from lcstore.store.upkeep import Upkeep
-from lcstore.track.parted import track_of
-from lcstore.track.track import Track
-from lcstore.warned import warn
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -97,8 +90,8 @@ class Store(Saving, Looking, Upkeep):
             self._writer.settle()
             self._counts_on = at in (None, "latest")
             latest = self._counts_on and run is None
-            built = find_whole(self._reader, self._of_run(at, run), _rebuilt_track, "raise")
-            self._writer.stand_on(built.node.name, _track_of(built, self._index.graph), follows=latest)
+            built = find_whole(self._reader, self._of_run(at, run), rebuilt_track, "raise")
+            self._writer.stand_on(built.node.name, track_from(built, self._index.graph), follows=latest)
             self._go_on_with_policy(built.node.record)
 
     def rewind(
@@ -156,9 +149,9 @@ class Store(Saving, Looking, Upkeep):
         """Return a state, loaded into `targets`, and go on from it. The base moves when all went well."""
         started = time.perf_counter()
         self._writer.settle()
-        built = find_whole(self._reader, at, _rebuilt, on_corrupt)
+        built = find_whole(self._reader, at, rebuilt, on_corrupt)
         node = built.node
-        track = _track_of(built, self._index.graph)
+        track = track_from(built, self._index.graph)
         state = built.tree(dtype=dtype, like=like, to=to)
         if targets:
             load_into(state, targets, node.name, updated=node.layout.updated, assign=assign)
@@ -196,29 +189,3 @@ class Store(Saving, Looking, Upkeep):
         """Load an earlier state into objects, and go on from it as `rewind` does; return the rest."""
         check_targets(targets)
         return rest_of(self._rewind(self._of_run(at, run), targets, assign=assign), targets)
-
-
-def _rebuilt(found: Snapshot) -> Rebuilt:
-    try:
-        return found.using(Resolved.rebuild)
-    except CorruptionError as error:
-        damage = error
-    try:
-        built = found.using(Resolved.rebuild_values)
-    except LcstoreError:
-        raise damage from None
-    message = f"step {found.step}: its values are whole, and what deltas to it need is not ({damage})"
-    warn(f"{message}: the next save sets everything anew", FallbackWarning)
-    return built
-
-
-def _rebuilt_track(found: Snapshot) -> Rebuilt:
-    return found.using(Resolved.rebuild_track)
-
-
-def _track_of(built: Rebuilt, graph: Graph) -> Track:
-    node = built.node
-    if built.pools is None:
-        return Track()
-    saves = graph.saves_until(node.name)
-    return track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values, saves)

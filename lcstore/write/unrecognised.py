@@ -146,7 +146,8 @@ def not_finite(staged: Staged, names: Set[Name]) -> str | None:
     shown = ", ".join(repr(format_name(name)) for name in bad[:_SHOWN]) + ", ..." * (len(bad) > _SHOWN)
     return (
         f"step {staged.step}: values of {shown} are not finite (NaN or infinite). They are kept as they are, "
-        "every bit; `lcstore diff` compares this step with one before"
+        "every bit, and take that many bytes until two saves after they are finite again; store.rewind goes "
+        "back to a state before, and `lcstore diff` compares this step with that"
     )
 
 

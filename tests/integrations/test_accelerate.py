@@ -118,6 +118,9 @@ def test_what_does_not_know_its_place_is_refused():
     loader.use_stateful_dataloader = True
     with pytest.raises(InvalidInputError, match="use_stateful_dataloader"):
         Batches(loader)
+    single = accelerator.prepare(torch.utils.data.DataLoader(Numbers(), batch_size=None))
+    with pytest.raises(InvalidInputError, match="single samples"):
+        Batches(single)
 
 
 def test_parts_are_what_was_prepared_and_what_every_loop_has():

@@ -571,3 +571,11 @@ def test_a_stray_file_among_the_data_is_left_alone():
         assert store.maintain("latest:1").collected.deleted_objects
         assert backend.get("data/notes.txt") == b"mine"
         assert store.steps() == [2]
+
+
+def test_rules_that_match_nothing_are_told_of_where_the_policy_is_set_later():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, {"model": {"fc.weight": np.ones((64, 64), np.float32)}})
+        store.policy = {"model/fcc.*": "plain"}
+        with pytest.warns(UnrecognisedWarning, match=r"policy's 'model/fcc\.\*'"):
+            store.save(1, {"model": {"fc.weight": np.ones((64, 64), np.float32)}})

@@ -456,6 +456,10 @@ def test_weights_that_are_not_finite_are_told_of_once():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             store.save(4, {"model": {"fc.weight": weight, "other.weight": weight * np.float32(np.inf)}})
+            for step in range(5, 9):  # it went back to a state before, and diverges again
+                store.save(step, {"model": {"fc.weight": np.ones_like(weight), "other.weight": weight[:3]}})
+        with pytest.warns(lcstore.NotFiniteWarning, match="step 9: values of 'model/fc.weight' are not"):
+            store.save(9, {"model": {"fc.weight": weight, "other.weight": weight[:3]}})
         assert np.array_equal(store.restore(3)["model"]["fc.weight"], weight, equal_nan=True)
 
 
