@@ -168,6 +168,7 @@ def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
     found: list[str] = []
     with suppress(LcstoreError):
         found = stores_below(url, storage_options, levels=2, most=_BELOW_SHOWN + 1)
+    found = [one for one in found if one != url.rstrip("/")]  # unless it was made in this moment
     if not found:
         meant = ", ".join(map(without_secrets, near(url, storage_options)))
         return f". Beside it is {meant}" if meant else ""

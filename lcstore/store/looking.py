@@ -19,7 +19,7 @@ from lcstore.storage.survey import OnProgress
 from lcstore.store.overview import Overview
 from lcstore.walks.compare import diff
 from lcstore.walks.diff import Diff
-from lcstore.walks.walk import Walk, history, walk
+from lcstore.walks.walk import MODEL, Walk, history, walk
 from lcstore.write.naming import pin, unpin
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class Looking(Overview):
     def walk(
         self,
         steps: Iterable[At] | None = None,
-        names: str | Sequence[str] | None = "model/**",
+        names: str | Sequence[str] | None = MODEL,
         *,
         run: Run = None,
         line: At = None,

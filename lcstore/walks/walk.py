@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
 from lcstore.format.labels import At, Run, check_at, check_choice
@@ -24,6 +24,9 @@ from lcstore.state.tree import MISSING, Selection
 from lcstore.walks.walker import Walker
 
 T = TypeVar("T")
+
+#: What a walk is over unless it is told.
+MODEL: Final = "model/**"
 
 
 @dataclass(frozen=True)
@@ -241,6 +244,11 @@ def walk(
         return tree_of(node, chosen, values, reader.leaves(node) if chosen.leaves else (), to=to)
 
     def end(_: int) -> None:
-        wanted.check([node for node, _, _ in last], reader.url)
+        try:
+            wanted.check([node for node, _, _ in last], reader.url)
+        except NotFoundError as error:
+            if names == MODEL:
+                error.message += f"; names= says what a walk is over, which is {MODEL!r} unless it is given"
+            raise
 
     return Walk(walker, visited, lambda node: part(node).tensors, use, end, lambda tree: tree == {})

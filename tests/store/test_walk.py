@@ -675,3 +675,13 @@ def test_a_name_that_matches_nothing_is_told_before_anything_is_given():
         assert [(step, list(tree)) for step, tree in store.walk(names="late")] == [
             *((0, []), (1, []), (2, ["late"]), (3, [])),
         ]
+
+
+def test_a_walk_that_was_not_told_what_it_is_over_says_how():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, {"state": {"params": np.ones((8, 8), np.float32)}, "key": 1})
+        with pytest.raises(NotFoundError, match=r"it has 'state', 'key'.*; names= says what a walk is over"):
+            list(store.walk())
+        with pytest.raises(NotFoundError, match="nothing that matches") as told:
+            list(store.walk(names="net/**"))
+        assert "names= says" not in str(told.value)
