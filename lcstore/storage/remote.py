@@ -47,6 +47,8 @@ _NO_BUCKET: Final = re.compile(
 #: By what names filesystems tell when an object was stored.
 _MOMENTS: Final = ("LastModified", "last_modified", "mtime")
 _TRUSTED_LENGTH: Final = 1 << 20
+#: Folders remembered as made; a store has a few per edge, and forgetting one costs a request.
+_MOST_MADE: Final = 4096
 
 
 class NoBucketError(StorageError):
@@ -160,6 +162,8 @@ class FsspecBackend(BaseBackend):
     def _write_temporary(self, temporary: str, folder: str, body: bytes) -> None:
         if folder not in self._made:
             self._fs.makedirs(folder, exist_ok=True)
+            if len(self._made) >= _MOST_MADE:
+                self._made.clear()
             self._made.add(folder)
         try:
             self._write(temporary, body)

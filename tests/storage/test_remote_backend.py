@@ -26,6 +26,7 @@ from lcstore.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from lcstore.storage import remote
 from lcstore.storage.deadline import deadline
 from lcstore.storage.remote import FsspecBackend
 
@@ -286,6 +287,16 @@ def test_a_folder_of_a_bucket_is_written_as_the_bucket_is(root):
     assert backend.durable
     assert FsspecBackend(bucket, f"{root}/run").get("x") == b"x"
     assert "mv" not in bucket.calls
+
+
+def test_only_some_of_the_folders_that_were_made_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "_MOST_MADE", 4)
+    backend = FsspecBackend(Renaming(), str(tmp_path))
+    wanted = {f"data/e{number}/x" for number in range(10)}
+    for key in sorted(wanted) * 2:
+        backend.put(key, b"x")
+    assert {*backend.list("")} == wanted
+    assert len(backend._made) <= 4
 
 
 def test_a_directory_that_a_collector_removed_is_made_again(tmp_path):
