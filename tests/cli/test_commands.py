@@ -25,6 +25,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.cli.commands.look import show
 from lcstore.cli.commands.look.ls import _brief_ids
 from lcstore.cli.commands.trouble import verify as trouble
 from lcstore.compiling import jit
@@ -205,10 +206,14 @@ def test_show(saved):
     assert document("show", saved, "--at", "0")["step"] == 0
 
 
-def test_of_many_tensors_and_values_some_are_shown(tmp_path):
+def test_of_many_tensors_and_values_some_are_shown_at_a_terminal(tmp_path, monkeypatch):
     url = str(tmp_path / "many")
     with lcstore.open(url, threads=1) as store:
         store.save(0, {f"part{number:03d}": np.ones(1) for number in range(103)} | {"epoch": 3})
+    to_a_pipe = call("show", url).stdout
+    assert all(f"part{number:03d}" in to_a_pipe for number in range(103))
+    assert "more tensors" not in to_a_pipe
+    monkeypatch.setattr(show, "width_of", lambda _: 80)
     shown = call("show", url).stdout
     assert "part099" in shown
     assert "part100" not in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterator
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -13,13 +14,14 @@ import typer
 from lcstore.cli.commands.look.ls import labels, marked, ratio_of
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, AtState, Glob, Options, Pairs, Run, as_run, state_of
+from lcstore.terminal.printing import width_of
 from lcstore.terminal.table import Table, brief, shape_text, size
 
 if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
     from lcstore.index.states import Listed
 
-#: Of a state of thousands of tensors, or values, so many are shown.
+#: Of a state of thousands of tensors, or values, so many are shown at a terminal; all to other programs.
 _MOST_SHOWN = 100
 #: So many values of one list are shown as that.
 _LEAST_FOLDED = 3
@@ -63,26 +65,27 @@ def _shown(
     answer: Answer, info: StepInfo, listed: Listed | None, tensors: Tensors, leaves: dict[str, object]
 ) -> Iterator[Table | str]:
     yield _about(info, listed)
+    most = sys.maxsize if width_of(sys.stdout) is None else _MOST_SHOWN
     if tensors:
         shown = Table(
             "tensor", "shape", "dtype", "kept as", "elements", right=("elements",), spare=["elements"]
         )
-        for name, (shape, dtype, role) in islice(tensors.items(), _MOST_SHOWN):
+        for name, (shape, dtype, role) in islice(tensors.items(), most):
             kept = role.replace("_", " ")
             shown.row(name, shape_text(shape), dtype, kept, f"{math.prod(shape):,}")
         yield shown
     if leaves:
         values = Table("value", "type", "is")
         rows = _folded(leaves)
-        for name, value in islice(rows.items(), _MOST_SHOWN):
+        for name, value in islice(rows.items(), most):
             values.row(name, type(value).__name__, brief(value, 100))
         yield values
         leaves = rows
-    left = [f"{len(of) - _MOST_SHOWN} more {what}" for what, of in
-            (("tensors", tensors), ("values", leaves)) if len(of) > _MOST_SHOWN]  # fmt: skip
+    left = [f"{len(of) - most} more {what}" for what, of in
+            (("tensors", tensors), ("values", leaves)) if len(of) > most]  # fmt: skip
     if left:
         command = f"lcstore show {answer.quoted}@{info.step} 'model/**'"
-        yield f"... and {' and '.join(left)}: some by their names, as in {command}; all with --json"
+        yield f"... and {' and '.join(left)}: some by their names, as in {command}; all of them to a pipe, or with --json"
 
 
 def _folded(leaves: dict[str, object]) -> dict[str, object]:
