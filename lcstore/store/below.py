@@ -216,7 +216,7 @@ def _each(
     """Do the same to every store, as `call` gives it for a URL; return what came of each."""
     found = stores_below(os.fspath(url), options, most=sys.maxsize, sealed=True)
     if not found:
-        raise NotFoundError(f"there is no store at {url}, nor four folders below it")
+        raise NotFoundError(f"there is no store at {url}, nor eight folders below it")
     shuffle(found)  # where each night is cut off, all get their turn in the end
     tasks = [_task(what, one, open_backend(one, options), call(one)) for one in found]
     tended = []
