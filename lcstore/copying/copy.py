@@ -199,12 +199,13 @@ class _Copy:
         listing.check_names()
         if not listing.nodes and (unknown := unrecorded(listing)):
             self._refuse("", CorruptionError(unknown, key=keys.NODES))
-        refs, layouts, spare = dict[str, ObjectRef](), set[str](), set[str]()
+        refs, exact, layouts, spare = dict[str, ObjectRef](), set[str](), set[str](), set[str]()
         marks = listing.marks({name.node for name in listing.nodes})
         needed = stood_on(listing.nodes, marks.hidden)
 
         def node(key: str, record: NodeRecord) -> None:
             refs.update({ref.key: ref for ref in record.objects})
+            exact.update(ref.key for ref in (record.exact.objects if record.exact is not None else ()))
             these = layouts if keys.parse_node_key(key).node in needed else spare
             these.update(keys.layout_key(digest) for _, digest in split_layouts(record.layout))
 
@@ -218,7 +219,7 @@ class _Copy:
         records = {folder: listing.below(folder) for folder in (*_MARKS, keys.EDGES, keys.NODES)}
         records = {keys.LAYOUTS: sorted(layouts)} | records
         lost = [key for key in records[keys.LAYOUTS] if key not in there and LAYOUT.copy_key(key) in aside]
-        condemned = _condemned(listing, refs)
+        condemned = _condemned(listing, refs, exact)
         return _Wanted(
             sorted(_there(listing, refs, condemned), key=lambda ref: ref.key),
             condemned,
@@ -355,13 +356,15 @@ class _Copy:
         raise error
 
 
-def _condemned(listing: Listing, found: Iterable[str]) -> frozenset[str]:
-    """Return which objects are condemned."""
+def _condemned(listing: Listing, found: Iterable[str], exact: Set[str]) -> frozenset[str]:
+    """Return which objects are condemned, some of them being of exact values."""
     marked = {(name.edge, name.scope) for name in listing.condemned}
 
     def is_marked(key: str) -> bool:
         name = keys.parse_data_key(key)
-        scopes = {markkeys.WHOLE_EDGE, markkeys.EXACT_VALUE}
+        scopes = {markkeys.WHOLE_EDGE}
+        if key in exact:
+            scopes.add(markkeys.EXACT_VALUE)
         if name.pool is not None and name.op is not None:
             scopes.add(markkeys.array_scope(name.pool, name.op))
         return not marked.isdisjoint((name.edge, scope) for scope in scopes)

@@ -143,9 +143,9 @@ class Saving(Handle):
             the result is of kind ``"skipped"`` and names that last state, and there is no such step. Small
             moves add up until one is saved. States with tags, and exact saves, are never skipped.
         touched
-            Which rows of large tables have changed since the last call of `save`, by name: row numbers or a
-            mask, ``{"model/table.weight": rows}``. Other rows are not read, but for a sample that must agree.
-            So a save is quicker. It is not smaller, since rows that did not change cost about nothing anyway.
+            Which rows of large tables have changed since the last save that returned, by name: row numbers or
+            a mask, ``{"model/table.weight": rows}``. Others are not read, but for a sample that must agree.
+            So a save is quicker. It is not smaller: rows that did not change cost about nothing anyway.
         timeout
             Seconds that the storage has for the save as a whole. For stores that were opened with a `timeout`
             or are behind a network. By default ten times the store's `timeout`, and a second more for each

@@ -15,25 +15,27 @@ from lcstore.write.stage import Staged
 
 
 class Touched:
-    """Ranges of elements that were said to have changed since the head, by saves that did not come about."""
+    """Ranges of elements that were said to have changed since the head, by all saves that were tried since.
+
+    A tensor that one of them did not name may have changed anywhere.
+    """
 
     def __init__(self) -> None:
-        self._ranges: dict[Name, Array] = {}
+        self._ranges: dict[Name, Array] | None = None
 
     def note(self, staged: Staged) -> dict[Name, Array]:
         """Return what changed of the named tensors since the head, and remember it until a save lands."""
-        if not staged.touched:
-            return {}
-        shapes = {name: host.array.shape for name, host in staged.flat.tensors}
-        now = ranges_of(staged.touched, shapes, staged.flat.ties)
-        for name in now.keys() & self._ranges.keys():
-            now[name] = union(now[name], self._ranges[name])
-        self._ranges = {**self._ranges, **now}
+        before, self._ranges = self._ranges, {}
+        shapes = {name: host.array.shape for name, host in staged.flat.tensors} if staged.touched else {}
+        now = ranges_of(staged.touched or {}, shapes, staged.flat.ties)
+        if before is not None:
+            now = {name: union(now[name], before[name]) for name in now.keys() & before.keys()}
+        self._ranges = now
         return now
 
     def forget(self) -> None:
         """Begin anew: another state is the head."""
-        self._ranges = {}
+        self._ranges = None
 
 
 def ranges_of(

@@ -185,7 +185,11 @@ class Writer:
         UnknownOutcomeError
             The commit is open; the next save settles it.
         """
-        self.settle()
+        try:
+            self.settle()
+        except LcstoreError:
+            self._touched.note(staged)
+            raise
         if self._foreign and not self.sound:
             self.head = None
         flattened = time.perf_counter()
@@ -228,7 +232,6 @@ class Writer:
     def accept(self, commit: Commit) -> None:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
         commit.write.accept()
-        self._touched.forget()
         self.plain = commit.write.plain
         self.head = commit.name
         self.sound, self._doubtful = commit.write.kept, True
@@ -277,6 +280,7 @@ class Writer:
                 write.written.take_away()
             raise
         self.accept(commit)
+        self._touched.forget()
         return commit
 
     def _make(self) -> Future[None] | None:
@@ -322,6 +326,7 @@ class Writer:
             # The track stays where it is: the next save writes this very record again.
             self._open = commit
             commit.write.leave_open()
+            self._touched.forget()  # what is noted from now on has changed since this one
             raise
 
     def _is_let_go(self, base: NodeName | None, step: int) -> bool:

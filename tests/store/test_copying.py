@@ -18,7 +18,7 @@ import lcstore
 from lcstore import ConflictError, CorruptionError, InvalidInputError, NotFoundError, StorageError
 from lcstore.check.repair import repair
 from lcstore.errors import UnknownOutcomeError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.storage.backend import Backend
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
@@ -681,6 +681,30 @@ def test_what_repair_has_set_aside_is_left_out(source):
         assert [*store.steps()] == [*first.steps()]
         for step in store.steps():
             assert same(store.restore(step), first.restore(step))
+
+
+def test_a_delta_is_copied_or_refused_though_its_exact_value_is_condemned():
+    source = MemoryBackend.fresh()
+    with lcstore.open(source, threads=1, durability="none") as store:
+        for step in range(3):
+            store.save(step, state(step), exact=step == 1)
+        store.retain("every:1 | exact-only:tagged:never")
+        store.collect()
+        edge = store._index.record(store.info(1).node).edge
+    condemned = {markkeys.parse_condemned_key(key) for key in source.list(keys.CONDEMNED)}
+    assert {(name.edge, name.scope) for name in condemned} == {(edge.id, markkeys.EXACT_VALUE)}
+    chunks = [key for key in source.list(keys.edge_folder(edge.id)) if "/c." in key]
+    for key in chunks:
+        damaged = MemoryBackend.fresh(source.snapshot())
+        damaged.delete(key)
+        if ".exact" in key:
+            copy = MemoryBackend.fresh()
+            lcstore.copy(damaged, copy)
+            assert same(values(copy), values(source))
+        else:
+            with pytest.raises(CorruptionError, match="a damaged store is not copied"):
+                lcstore.copy(damaged, MemoryBackend.fresh())
+    assert len({".exact" in key for key in chunks}) == 2
 
 
 def test_a_backup_puts_back_what_is_missing():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from states import same
 
 import lcstore
+from lcstore.format import keys
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend
 from lcstore.track.policy import PRESETS, settled
@@ -144,7 +145,8 @@ def test_after_a_resume_rows_count_from_what_was_restored(begun):
 
 
 @pytest.mark.parametrize("lost_by", ["skipping", "failing"])
-def test_rows_of_a_save_that_did_not_come_about_count_with_the_next(lost_by):
+@pytest.mark.parametrize("is_told", [True, False])
+def test_rows_of_a_save_that_did_not_come_about_count_with_the_next(lost_by, is_told):
     made, broken = Table(), [False]
     faulty = FaultBackend(MemoryBackend.fresh(), {lambda _: broken[0]: Fault("eio")})
     with lcstore.open(faulty, threads=1) as store:
@@ -155,12 +157,13 @@ def test_rows_of_a_save_that_did_not_come_about_count_with_the_next(lost_by):
         other = made.other
         state = made.step([unseen])
         state["model"]["out.weight"] = made.other = other
+        touched = {PATH: [unseen]} if is_told else None  # anything may have changed
         if lost_by == "skipping":
-            assert store.save(2, state, touched={PATH: [unseen]}, skip_below=0.5).kind == "skipped"
+            assert store.save(2, state, touched=touched, skip_below=0.5).kind == "skipped"
         else:
             broken[0] = True
             with pytest.raises(lcstore.StorageError):
-                store.save(2, state, touched={PATH: [unseen]})
+                store.save(2, state, touched=touched)
             broken[0] = False
         store.save(3, made.step([5]), touched={PATH: [5]})
         assert store.steps()[-1] == 3
@@ -180,3 +183,35 @@ def test_a_union_of_ranges_holds_what_either_holds(one, other):
 
 def elements(ranges: np.ndarray) -> set[int]:
     return {at for low, high in ranges.tolist() for at in range(low, high)}
+
+
+def test_rows_of_saves_that_were_left_open_count():
+    """The first commit lands with its rows; those of a save that could not settle it count with the next."""
+    made, blind = Table(), [False]
+    faulty = FaultBackend(
+        MemoryBackend.fresh(),
+        {
+            lambda op: blind[0] and op.name == "put" and op.key.startswith(keys.NODES): Fault(
+                "lost_request", None
+            )
+        },
+    )
+    with lcstore.open(faulty, threads=1, policy=settled(PRESETS["balanced"])) as store:
+        store.save(0, made.step([0]))
+        store.save(1, made.step(np.arange(100)))
+        sampled = set((positions(ROWS * WIDTH) // WIDTH).tolist())
+        rows = [row for row in range(ROWS - 1, 0, -1) if row not in sampled][:3]
+        blind[0] = True
+        for step, row in zip((2, 3), rows, strict=False):
+            state = made.step([row])
+            made.table[row] += 1
+            with pytest.raises(lcstore.UnknownOutcomeError):
+                store.save(step, state, touched={PATH: [row]})
+        blind[0] = False
+        store.save(4, made.step([rows[2]]), touched={PATH: [rows[2]]})
+        assert store.steps()[-2:] == [2, 4]
+        back = store.restore(4)["model"]["table.weight"]
+        assert np.abs(back[rows] - made.table[rows]).max() < 0.1
+        before = store.restore(2)["model"]["table.weight"]
+        assert np.abs(before[rows[0]] - made.table[rows[0]]).max() < 0.1
+        assert np.abs(before[rows[1]] - made.table[rows[1]]).max() > 0.9
