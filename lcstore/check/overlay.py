@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -30,6 +30,7 @@ class Overlay:
         self.steps: list[tuple[str, _Made | None]] = []
         self._there: dict[str, _Made] = {}
         self._gone: set[str] = set()
+        self._moved: set[str] = set()
 
     def apply(self) -> Iterator[str]:
         """Make the changes, one after another; yield each key once it is done.
@@ -44,7 +45,8 @@ class Overlay:
             if made is None:
                 self.below.delete(key)
             else:
-                with suppress(NotFoundError):  # what was to be moved was collected meanwhile
+                # What was to be moved may have been collected meanwhile.
+                with suppress(NotFoundError) if key in self._moved else nullcontext():
                     put_record(self.below, key, made())
             yield key
 
@@ -76,6 +78,7 @@ class Overlay:
 
     def move(self, key: str, to: str) -> None:
         """Remember that an object is to have another key."""
+        self._moved.add(to)
         self.put_made(to, self._there.get(key) or partial(self.below.get, key))
         self.delete(key)
 

@@ -17,11 +17,12 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.format.labels import At, OnCorrupt, check_at, check_choice, split_best
-from lcstore.graph.lines import backwards, predecessors, up_to
+from lcstore.graph.lines import backwards, line_to, predecessors, up_to
 from lcstore.graph.refs import NodeName
 from lcstore.read.metrics import best
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
+from lcstore.units import counted
 from lcstore.warned import warn
 
 T = TypeVar("T")
@@ -128,15 +129,14 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
     # A repair lets go of what is damaged of a state: it is found, and not whole.
     if isinstance(damage, NotFoundError) and lost.node not in reader.index.marks.stripped:
         raise damage
-    for back, name in enumerate(_earlier(reader, lost), 1):
+    for back, name in enumerate(_earlier(reader, at, lost), 1):
         try:
             found = find(reader, name.node, use, tried=True)
         except (*_UNREADABLE, NotFoundError):
             continue
-        warn(
-            f"step {lost.step} cannot be read ({damage}): this is step {name.step}, {_saves(back)} before",
-            FallbackWarning,
-        )
+        of = "" if name.run_id == lost.run_id else f" of run {name.run} ({name.run_id})"
+        instead = f"this is step {name.step}{of}, {counted(back, 'save')} before"
+        warn(f"step {lost.step} cannot be read ({damage}): {instead}", FallbackWarning)
         return found
     raise damage
 
@@ -202,24 +202,28 @@ def _newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) 
         lost = named(reader, at)
     except _UNREADABLE:
         return f"what there is cannot be listed: run `lcstore verify {reader.url}`"
-    before = _earlier(reader, lost)
+    before = _earlier(reader, at, lost)
     earlier = before[:_LOOKED_AT]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
         for back, name in enumerate(earlier, 1):
             with suppress(*_UNREADABLE, NotFoundError):
                 find(reader, name.node, use, tried=True)
-                return f"step {name.step}, {_saves(back)} before, can be read: on_corrupt='previous' takes it"
+                there = f"step {name.step}, {counted(back, 'save')} before"
+                return f"{there}, can be read: on_corrupt='previous' takes it"
     if len(earlier) < len(before):
         return f"nor can the {len(earlier)} newest before it: on_corrupt='previous' looks further back"
     return f"nor can any of the {len(before)} before it be read" if before else "none was saved before it"
 
 
-def _saves(count: int) -> str:
-    return f"{count} save{'s' * (count > 1)}"
+def _earlier(reader: Reader, at: At, lost: NodeName) -> list[NodeName]:
+    """Return the states that may take the place of one, those first that training came through to it.
 
-
-def _earlier(reader: Reader, lost: NodeName) -> list[NodeName]:
-    """Return the states that were saved before one, the newest first."""
-    found = [name for name in reader.index.graph.shown() if name.order < lost.order]
-    return sorted(found, key=lambda name: name.order, reverse=True)
+    Of a state that was named by its id, or as one of a run, no state of another line may.
+    """
+    graph = reader.index.graph
+    line = [name for name in reversed(line_to(graph, lost.node)) if name != lost]
+    if at == lost.node:
+        return line
+    others = {name for name in graph.shown() if name.order < lost.order}.difference(line)
+    return line + sorted(others, key=lambda name: name.order, reverse=True)

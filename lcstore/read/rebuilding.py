@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError
 from lcstore.graph.graph import Graph
 from lcstore.layout.qualified import FIRST_PART
@@ -25,8 +27,17 @@ def rebuilt(found: Snapshot) -> Rebuilt:
     FallbackWarning
         The values alone are whole.
     """
+    return _or_values(found, Resolved.rebuild)
+
+
+def rebuilt_track(found: Snapshot) -> Rebuilt:
+    """Return the track of a state alone, or what `rebuilt` does without one."""
+    return _or_values(found, Resolved.rebuild_track)
+
+
+def _or_values(found: Snapshot, rebuild: Callable[[Resolved], Rebuilt]) -> Rebuilt:
     try:
-        return found.using(Resolved.rebuild)
+        return found.using(rebuild)
     except CorruptionError as error:
         damage = error
     try:
@@ -36,11 +47,6 @@ def rebuilt(found: Snapshot) -> Rebuilt:
     message = f"step {found.step}: its values are whole, and what deltas to it need is not ({damage})"
     warn(f"{message}: the next save sets everything anew", FallbackWarning)
     return built
-
-
-def rebuilt_track(found: Snapshot) -> Rebuilt:
-    """Return the track of a state alone."""
-    return found.using(Resolved.rebuild_track)
 
 
 def track_from(built: Rebuilt, graph: Graph) -> Track:

@@ -91,7 +91,8 @@ class Store(Saving, Looking, Upkeep):
             self._counts_on = at in (None, "latest")
             latest = self._counts_on and run is None
             built = find_whole(self._reader, self._of_run(at, run), rebuilt_track, "raise")
-            self._writer.stand_on(built.node.name, track_from(built, self._index.graph), follows=latest)
+            track = track_from(built, self._index.graph)
+            self._writer.stand_on(built.node.name, track, follows=latest, sound=built.pools is not None)
             self._go_on_with_policy(built.node.record)
 
     def rewind(
@@ -158,9 +159,7 @@ class Store(Saving, Looking, Upkeep):
         latest = at in (None, "latest")
         if latest:
             warn_of_later(self._reader, node.name)
-        self._writer.stand_on(node.name, track, follows=latest)
-        if built.pools is None:
-            self._writer.distrust()
+        self._writer.stand_on(node.name, track, follows=latest, sound=built.pools is not None)
         self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
         return state

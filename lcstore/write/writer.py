@@ -110,15 +110,15 @@ class Writer:
         """Whether this handle saved what it stands on, and stands there still."""
         return self.head is not None and not self._foreign
 
-    def stand_on(self, head: NodeName, track: Track, *, follows: bool) -> None:
-        """Go on from a node: `track` is what was rebuilt of it.
+    def stand_on(self, head: NodeName, track: Track, *, follows: bool, sound: bool = True) -> None:
+        """Go on from a node: `track` is what was rebuilt of it, or if it is not `sound`, nothing that counts.
 
         Where this run `follows` the one before, as a process that was started anew does, it takes its place.
         """
         self.settle()
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
-        self.plain, self.sound = {}, True
+        self.plain, self.sound = {}, sound
         self._touched.forget()
         ended = head.run_id != self.run_id and head == self.index.graph.latest(head.run_id)
         self._places.take([head] if follows and ended else [], "it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 from damaged import merge, state
 from states import same
@@ -216,3 +217,44 @@ def test_collecting_goes_on_where_a_state_is_only_read_from_behind():
             assert store.steps() == [0, 1, *range(3, 12)]
             for step in store.steps():
                 assert same(store.restore(step, names="model/**")["model"], seen[step]["model"])
+
+
+@pytest.mark.parametrize("at", ["latest", "run", "node"])
+def test_what_comes_in_the_place_of_a_damaged_state_is_of_its_own_line(at):
+    """Another run, which saves into the same store, may have saved since."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none") as a, lcstore.open(backend, durability="none") as b:
+        for step in range(3):
+            a.save(step, {"model": {"w": np.full((32, 32), 1 + step, np.float32)}, "of": "a"})
+            info = b.save(step, {"model": {"w": np.full((32, 32), 10 + step, np.float32)}, "of": "b"})
+            if step == 0:
+                a.save(100, {"model": {"w": np.full((32, 32), 1, np.float32)}, "of": "a"})
+    with lcstore.open(backend, "r") as store:
+        run_id = store.info(info.node).run_id
+        folder = keys.edge_folder(store._index.record(info.node).edge.id)
+    for key in backend.list(folder):
+        if "/c." in key:
+            backend.delete(key)
+    how = {"latest": {}, "run": {"run": run_id}, "node": {"at": info.node}}[at]
+    with lcstore.open(backend, "r") as store:
+        with pytest.warns(lcstore.FallbackWarning, match="this is step 1, 1 save before"):
+            back = store.restore(**how, on_corrupt="previous")
+        assert back["of"] == "b"
+
+
+def test_a_run_of_which_nothing_is_left_gives_no_other_one():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none") as a, lcstore.open(backend, durability="none") as b:
+        a.save(0, {"model": {"w": np.ones((32, 32), np.float32)}})
+        info = b.save(1, {"model": {"w": np.ones((32, 32), np.float32)}})
+    with lcstore.open(backend, "r") as store:
+        run_id = store.info(info.node).run_id
+        folder = keys.edge_folder(store._index.record(info.node).edge.id)
+    for key in backend.list(folder):
+        if "/c." in key:
+            backend.delete(key)
+    with lcstore.open(backend, "r") as store:
+        with pytest.raises(lcstore.CorruptionError):
+            store.restore(run=run_id, on_corrupt="previous")
+        with pytest.warns(lcstore.FallbackWarning, match=r"this is step 0 of run 1 \(.*\), 1 save before"):
+            store.restore(on_corrupt="previous")

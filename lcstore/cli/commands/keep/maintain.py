@@ -123,9 +123,8 @@ def _shown(
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.is_sound:
-            states, objects = report.verified.states, report.verified.objects
-            there = f"{counted(states, 'state')}, {counted(objects, 'object')}"
-            yield f"Verified: {there} are there.{unseen(answer.quoted, report.verified)}"
+            there = f"{counted(report.verified.states, 'state')}, {report.verified.objects} objects are there"
+            yield f"Verified: {there}.{unseen(answer.quoted, report.verified)}"
     yield from foreseen(report.forecast)
     if report.dry_run and report.compacted is not None and not _does(report):
         yield "Nothing to do."

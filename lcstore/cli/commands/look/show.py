@@ -84,8 +84,7 @@ def _shown(
     left = [f"{len(of) - most} more {what}" for what, of in
             (("tensors", tensors), ("values", leaves)) if len(of) > most]  # fmt: skip
     if left:
-        command = f"lcstore show {answer.quoted}@{info.step} 'model/**'"
-        yield f"... and {' and '.join(left)}: some by their names, as in {command}; all by a pipe or --json"
+        yield f"... and {' and '.join(left)}: some by their names, as 'model/**'; all by a pipe or --json"
 
 
 def _folded(leaves: dict[str, object]) -> dict[str, object]:
