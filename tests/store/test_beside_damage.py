@@ -222,13 +222,13 @@ def test_collecting_goes_on_where_a_state_is_only_read_from_behind():
 @pytest.mark.parametrize("at", ["latest", "run", "node"])
 def test_what_comes_in_the_place_of_a_damaged_state_is_of_its_own_line(at):
     """Another run, which saves into the same store, may have saved since."""
-    backend = MemoryBackend.fresh()
+    backend, rng = MemoryBackend.fresh(), np.random.default_rng(0)
     with lcstore.open(backend, durability="none") as a, lcstore.open(backend, durability="none") as b:
         for step in range(3):
-            a.save(step, {"model": {"w": np.full((32, 32), 1 + step, np.float32)}, "of": "a"})
-            info = b.save(step, {"model": {"w": np.full((32, 32), 10 + step, np.float32)}, "of": "b"})
+            weight = rng.standard_normal((32, 32)).astype(np.float32)
+            info = b.save(step, {"model": {"weight": weight}, "of": "b"})
             if step == 0:
-                a.save(100, {"model": {"w": np.full((32, 32), 1, np.float32)}, "of": "a"})
+                a.save(step + 100, {"model": {"weight": weight}, "of": "a"})
     with lcstore.open(backend, "r") as store:
         run_id = store.info(info.node).run_id
         folder = keys.edge_folder(store._index.record(info.node).edge.id)
