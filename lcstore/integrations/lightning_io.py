@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import Any, ClassVar, Final
@@ -12,7 +11,6 @@ from lcstore.integrations.lightning_session import Session
 from lcstore.storage.backend import Backend
 from lcstore.store.store import Store
 
-_log: Final = logging.getLogger("lcstore")
 #: What the names of files begin with that ``Tuner`` and its callbacks load and remove after a trial.
 _OF_TUNERS: Final = (".lr_find_", ".scale_batch_size_")
 

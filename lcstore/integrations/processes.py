@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import torch
 from accelerate.state import AcceleratorState
 
-from lcstore.errors import InvalidInputError
+from lcstore.errors import InvalidInputError, LcstoreError
 from lcstore.state.torchtensors import is_shard
 from lcstore.store.company import rank
 
@@ -56,9 +56,17 @@ def wait_for_all() -> None:
 
 
 def of_the_first(make: Callable[[], _T]) -> _T:
-    """Return what the first process makes, in each of them."""
+    """Return what the first process makes, in each of them; raise in each what it failed with."""
     if not are_several():
         return make()
-    made: list[Any] = [make() if rank() == 0 else None]
-    torch.distributed.broadcast_object_list(made)
-    return made[0]  # type: ignore[no-any-return]
+    told: list[Any] = [None, None]
+    if rank() == 0:
+        try:
+            told[0] = make()
+        except LcstoreError as error:
+            told[1] = error
+    torch.distributed.broadcast_object_list(told)
+    made, failed = told
+    if failed is not None:
+        raise failed
+    return made  # type: ignore[no-any-return]

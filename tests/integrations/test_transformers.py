@@ -27,7 +27,7 @@ from trainer_run import digest, disturb, logged, model_of, trainer_of  # noqa: E
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState  # noqa: E402
 from transformers.trainer_pt_utils import safe_globals  # noqa: E402
 
-from lcstore.integrations import trainer_files  # noqa: E402
+from lcstore.integrations import processes, trainer_files  # noqa: E402
 from lcstore.integrations.processes import check_unsharded  # noqa: E402
 from lcstore.integrations.trainer_files import state_of, write_folder  # noqa: E402
 from lcstore.integrations.transformers import LcstoreCallback  # noqa: E402
@@ -447,3 +447,28 @@ def test_wrong_options_are_refused_before_training(tmp_path):
     with pytest.raises(InvalidInputError):
         trainer.train()
     assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize("error", [StorageError("the disk is full"), None])
+def test_all_processes_hear_of_what_the_first_failed_with(monkeypatch, error):
+    """They wait for it: without a word they did so until a time of half an hour was over."""
+    sent = []
+
+    def of_rank(rank, make):
+        def broadcast(told):
+            told[:] = sent[0] if rank else told
+            sent.append([*told])
+
+        monkeypatch.setattr(processes, "are_several", lambda: True)
+        monkeypatch.setattr(processes, "rank", lambda: rank)
+        monkeypatch.setattr(processes.torch.distributed, "broadcast_object_list", broadcast)
+        return processes.of_the_first(make)
+
+    first = Mock(return_value="made", side_effect=error)
+    for rank in (0, 1):
+        if error is None:
+            assert of_rank(rank, first) == "made"
+        else:
+            with pytest.raises(StorageError, match="the disk is full"):
+                of_rank(rank, first)
+    assert first.call_count == 1
