@@ -226,7 +226,15 @@ class Resolved:
         return Rebuilt(node, self._pools(composer), {t: values[t] for t in node.everything}, self.leaves)
 
     def rebuild_values(self) -> Rebuilt:
-        """Return the values of a node alone: the exact ones may be whole where the track is damaged."""
+        """Return the values of a node alone: the exact ones may be whole where the track is damaged.
+
+        Raises
+        ------
+        CorruptionError
+            They are damaged, too, or there are no exact ones.
+        """
+        if not self.node.has_exact:
+            raise CorruptionError("it has no exact value", step=self.name.step)
         return Rebuilt(self.node, None, self.stored(self.node.everything), self.leaves)
 
     def rebuild_track(self) -> Rebuilt:

@@ -83,7 +83,8 @@ class Store(Saving, Looking, Upkeep):
     def go_on_from(self, at: At = None, *, run: Run = None) -> None:
         """Have the next save be a delta to a saved state, for a caller who has its values already.
 
-        It takes half of the memory of `resume`, which returns them. Parameters and errors as for `restore`.
+        It takes half of the memory of `resume`, which returns them, unless damage has it read all values.
+        Parameters and errors as for `restore`.
         """
         self._check_writable()
         with self._alone():
