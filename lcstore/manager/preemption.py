@@ -45,9 +45,8 @@ class Notice:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        if not self._watches:  # it was stopped in another thread
-            if self._give_back():
-                signal.raise_signal(number)
+        if not self._watches and self._give_back():  # it was stopped in another thread
+            signal.raise_signal(number)
             return
         self._signalled = True
         self._since = self._since or time.monotonic()

@@ -513,6 +513,19 @@ def test_a_manager_that_is_closed_in_another_thread_gives_the_signal_back(is_tol
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_manager_that_is_closed_below_a_handler_of_the_program_passes_the_signal_on():
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        first, second = (CheckpointManager(MemoryBackend.fresh(), every=100) for _ in range(2))
+        of_second = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, lambda number, frame: of_second(number, frame))
+        second.close()
+        signal.raise_signal(signal.SIGTERM)
+        assert first.has_notice
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run(
     url: Path, how: str, at: int, steps: int = 20, before: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
