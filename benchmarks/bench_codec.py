@@ -29,8 +29,7 @@ from lcstore.codec.frame import parse_frame
 from lcstore.codec.values import decode_values
 from lcstore.coders import entropy
 from lcstore.coders.tables import TableCache
-from lcstore.edges import frames
-from lcstore.edges.frames import apply_delta
+from lcstore.edges import deltas, frames
 from lcstore.track.coding import Coder
 from lcstore.track.draft import Draft
 from lcstore.track.fusedpass import Advance
@@ -67,7 +66,7 @@ def ours(report: Report, raw: np.ndarray, made: Draft, parts: list[bytes], round
 
     def decode() -> None:
         for part, target in zip(parts, targets, strict=True):
-            apply_delta(part, target, sign)
+            deltas.apply_delta(part, target, sign)
 
     def turn() -> None:
         nonlocal sign
@@ -176,10 +175,9 @@ def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
         "  count and emit": (entropy, "_run_pack"),
         "  count and emit, tokens": (entropy, "_run_runs"),
         "  frame and crc": (frames, "build_frame"),
-        "decode": (frames, "apply_delta"),
-        "  parse and crc": (frames, "delta_frame"),
-        "  add to the track": (frames.kernels, "add_levels"),
-        "  decode levels": (frames, "spans"),
+        "decode": (deltas, "apply_delta"),
+        "  parse and crc": (deltas, "delta_frame"),
+        "  decode levels, add to the track": (deltas.adding, "add_frames"),
     }
     taken: dict[str, list[float]] = {name: [] for name in watched}
     for _ in range(repeats):
@@ -189,10 +187,7 @@ def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
             parts = [made.coder.code_deltas(name, chunk, []).chunk for name, chunk in chunks]
             for (name, chunk), part in zip(chunks, parts, strict=True):
                 if part is not None:
-                    frames.apply_delta(part.data, place_of(made, name, chunk), -1)
-        watch.seconds["  decode levels"] = watch.seconds["decode"] - sum(
-            watch.seconds[name] for name in ("  parse and crc", "  add to the track")
-        )
+                    deltas.apply_delta(part.data, place_of(made, name, chunk), -1)
         for name, seconds in watch.seconds.items():
             taken[name].append(seconds)
     medians = {name: float(np.median(times)) for name, times in taken.items()}

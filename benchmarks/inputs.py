@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.workloads import trace
 from benchmarks.workloads_cache import Tensors, Trace
 from lcstore.edges import grid
-from lcstore.edges.frames import apply_delta
+from lcstore.edges.deltas import apply_delta
 from lcstore.layout.layout import make_layout
 from lcstore.state.frameworks import HostArray
 from lcstore.state.names import Name, format_name

@@ -19,6 +19,7 @@ from lcstore.errors import CorruptionError
 from lcstore.kernels import huffman
 
 SYMBOLS = 256
+_SIZE = huffman.TABLE_SIZE
 _ZEROS = 13
 _REPEAT = 14
 #: Bytes of a table: two lengths each, and runs are written only where they are shorter.
@@ -58,19 +59,17 @@ class CodeTable:
         bits = huffman.code_bits(counts, self.lengths)
         return float(bits) if bits >= 0 else math.inf
 
-    def lookup(self, values: Array) -> tuple[Array, Array]:
-        """Expand to look-up tables: what each window decodes to, and how many bits it takes."""
-        table = np.empty(huffman.TABLE_SIZE, values.dtype)
-        sizes = np.empty(huffman.TABLE_SIZE, np.uint8)
+    def lookup(self, values: Array, out: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
+        """Expand to look-up tables, in `out`: what each window decodes to, and how many bits it takes."""
+        table, sizes = out or (np.empty(_SIZE, values.dtype), np.empty(_SIZE, np.uint8))
         huffman.fill_table(self.codes, values, table, sizes)
         return table, sizes
 
-    def joined(self, values: Array, per: int) -> tuple[Array, Array, int]:
-        """Expand to the tables of `join_codes`, and `per`: how many low bytes of its value a symbol has."""
-        joined = np.empty((huffman.TABLE_SIZE, 2), np.uint64)
-        moves = np.empty(huffman.TABLE_SIZE, np.uint16)
+    def joined(self, values: Array, per: int, out: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
+        """Expand to the tables of `join_codes`, in `out`; `per` low bytes of its value are a symbol's."""
+        joined, moves = out or (np.empty((_SIZE, 2), np.uint64), np.empty(_SIZE, np.uint16))
         huffman.join_codes(*self.lookup(values), per, joined, moves)
-        return joined, moves, per
+        return joined, moves
 
     def to_bytes(self) -> bytes:
         """Write the lengths in nibbles: 0 to 12 a length, 13 a run of zeros, 14 a repeat of the last one."""

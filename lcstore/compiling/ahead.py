@@ -42,9 +42,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
         "int8[::1], int64[::1], int64, int64, int64, int64, uint32[::1], uint8[::1], uint16[:, ::1]",
     ),
     ("runs.tokenize", "int8[::1], int64, uint8[::1], uint32[::1], int64[::1]"),
-    ("grid.to_grid", "float32[::1], float32, float32, int32[::1]"),
     ("runs.extra_bits", "uint8[::1]"),
-    ("digest.digest", "int32[::1], int64, uint64[::1]"),
     ("huffman.entropy", "int64[::1], float64[::1]"),
     ("scales.equal_runs", "int16[::1], int16[::1], uint32[::1]"),
     (
@@ -58,7 +56,6 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("factored.arrange_rows", "int8[::1], int64, uint32[::1], int64"),
     ("quantize.linear_values", "int8[::1], float64[::1], int64, float32[::1]"),
     ("factored.factored_values", "int8[::1], int64, int16[::1], int16[::1], int64, int32[::1]"),
-    ("digest.digest", "uint32[::1], int64, uint64[::1]"),
     ("sample.root_mean_square", "float64[::1], float64[::1]"),
     ("sample.follow_mean", "float64[::1], float64, float64, float64[::1], float64[::1], float64[::1]"),
     ("sample.shares", "float64[::1], int64[::1], float64, float64, float64, float64[::1]"),
@@ -89,14 +86,9 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("factored.factored_values", "int64[::1], int64, int64[::1], int16[::1], int64, int32[::1]"),
     (
-        "adding.add_coded",
-        "uint64[::1], int64, uint16[:, ::1], uint64[:, ::1], uint16[::1], int64, uint8[::1], uint8[::1], "
-        "int8[::1], int64, int64, int64[::1], int64[::1], int16[::1], int64, int64, int8[::1], bool, "
-        "int32[::1]",
-    ),
-    (
-        "grid.add_levels",
-        "int8[::1], int64[::1], int64[::1], int16[::1], int64, int64, int32[::1]",
+        "adding.add_frames",
+        "int64, uint64[::1], int64[:, ::1], uint16[::1], uint64[:, :, ::1], uint16[:, ::1], uint8[:, ::1], "
+        "uint8[:, ::1], int16[::1], int64, int8[::1], int64[::1], int64[::1], int8[::1], int32[::1]",
     ),
     ("grid.to_grids", "float32[::1], int64[::1], int64[::1], float32[::1], float32, int32[::1]"),
     ("digest.digest_pieces", "uint32[::1], int64[::1], int64[::1], int64[::1], uint64[::1]"),
@@ -120,7 +112,7 @@ def signature(types: str) -> tuple[Any, ...]:
     from numba.core import types as numba_types
 
     args: list[Any] = []
-    for text in types.replace("[:, ", "[:,").split(", "):
+    for text in types.replace(":, ", ":,").split(", "):
         (made,), _ = sigutils.normalize_signature(f"({text.rstrip('!')},)")
         if text.endswith("!"):
             made = numba_types.Array(made.dtype, made.ndim, "C", readonly=True)

@@ -7,7 +7,7 @@ from threading import Lock
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.digest import digest, digest_pieces, digest_runs
+from lcstore.kernels.digest import digest_pieces, digest_runs
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import PieceColumns
 from lcstore.layout.specs import TensorSpec
@@ -30,7 +30,8 @@ def digest_of(spec: TensorSpec, values: Array, first: int = 0) -> np.uint64:
     total = np.zeros(1, np.uint64)
     begins = first_position(spec)
     if begins is not None:
-        digest(values, words * (begins + first), total)
+        place, size, start = np.array([[0], [values.size], [words * (begins + first)]])
+        digest_pieces(values, place, size, start, total)
     else:
         assert spec.shard is not None
         extents, whole, start = (np.array(found, np.int64) for found in spec.shard.runs(spec.shape))

@@ -11,13 +11,14 @@ from typing import TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.decode import Room, TrackBlock
+from lcstore.codec.decode import Room
 from lcstore.dtypes import dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName, Effect, by_array
-from lcstore.edges.blocks import BLOCK, Delta, Step, reader, sums
+from lcstore.edges.blocks import reader, sums
 from lcstore.edges.columns import EXACT, Columns
-from lcstore.edges.frames import apply_delta, values_of_frame
+from lcstore.edges.deltas import BLOCK, Delta, Step, apply_delta
+from lcstore.edges.frames import values_of_frame
 from lcstore.edges.patterns import decode_patterns, patterns
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.layout.layout import Layout
@@ -69,7 +70,7 @@ class Edge:
         """Return which of its arrays hold pieces."""
         return [array for array, _ in self.by_array(pieces) if array is not None]
 
-    def adder(self, pool: str, chunk: int, room: Room) -> Step | None:
+    def adder(self, pool: str, chunk: int, room: Room) -> Step | Delta | None:
         """Get what the edge adds to a chunk; return the step that adds it, or takes it back."""
         data = self.fetch(pool, "add", chunk)
         if data is None:
@@ -77,14 +78,7 @@ class Edge:
         dtype, sign = composed_dtype(self.layout.pools[pool]), self.effect.sign
         if self.layout.pools[pool].role != "weights":
             return self._pattern_adder(pool, chunk, data, room)
-        with self.named(pool, "add", chunk):
-            delta = Delta(data, self.size_of(pool, chunk), dtype, sign, room)
-
-        def run(low: int, block: TrackBlock) -> None:
-            with self.named(pool, "add", chunk):
-                delta.add(low, block)
-
-        return Step(run, len(data))
+        return Delta(data, self.size_of(pool, chunk), dtype, sign, partial(self.named, pool, "add", chunk))
 
     def _pattern_adder(self, pool: str, chunk: int, data: Buffer, room: Room) -> Step:
         """Return the step that adds differences of bit patterns to a chunk, or takes them back."""
@@ -93,8 +87,7 @@ class Edge:
         with self.named(pool, "add", chunk):
             read = reader(data, size, kind, room)
 
-        def run(low: int, block: TrackBlock) -> None:
-            out = block.track
+        def run(low: int, out: Array) -> None:
             words = patterns(out)[: max(0, size - low)]
             moves = room.values(words.size, kind)
             with self.named(pool, "add", chunk):
@@ -109,9 +102,9 @@ class Edge:
         """Get pieces of a chunk that the edge itself sets; return the step that fills them."""
         steps = [self._setting(pool, array, chunk, some, room) for array, some in self.by_array(pieces)]
 
-        def run(low: int, block: TrackBlock) -> None:
+        def run(low: int, out: Array) -> None:
             for step in steps:
-                step.run(low, block)
+                step.run(low, out)
 
         return Step(run, sum(step.nbytes for step in steps))
 
@@ -128,15 +121,15 @@ class Edge:
         with self.named(pool, array, chunk):
             read = sums(data, size, dtype, room) if grids else reader(data, size, dtype, room)
 
-        def run(low: int, block: TrackBlock) -> None:
-            high = min(low + block.size, size)
+        def run(low: int, out: Array) -> None:
+            high = min(low + out.size, size)
             here = pieces.within(low, high).moved(-low)
             if not len(here):
                 return
             values = room.values(high - low, dtype)
             with self.named(pool, array, chunk):
                 read(low, values)
-                to_track(self.layout, self.columns, here, values, block.track)
+                to_track(self.layout, self.columns, here, values, out)
 
         return Step(run, len(data))
 
@@ -150,8 +143,7 @@ class Edge:
             raise
 
 
-def _clear(pieces: PieceColumns, low: int, block: TrackBlock) -> None:
-    out = block.track
+def _clear(pieces: PieceColumns, low: int, out: Array) -> None:
     for first, behind in pieces.within(low, low + out.size).runs():
         out[first - low : behind - low] = 0
 

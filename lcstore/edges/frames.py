@@ -11,7 +11,6 @@ import numpy as np
 
 from lcstore.arrays import Array, Buffer
 from lcstore.codec.coarse import encode_coarse
-from lcstore.codec.decode import SPAN, Levels, Room, TrackBlock
 from lcstore.codec.factored import CODES, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
@@ -74,23 +73,6 @@ def frame_of_levels(
         scales=pack_scales(scales),
         block=block.bit_length() - 1,
     )
-
-
-def apply_delta(data: Buffer, track: Array, sign: int = 1) -> None:
-    """Add a frame of grid deltas to the piece of a pool that it covers, or take it back with `sign` -1.
-
-    Raises
-    ------
-    CorruptionError
-        It is not such a frame, or does not decode; the track may then be changed in part.
-    """
-    frame = delta_frame(data, track.size, track.dtype)
-    room = Room()
-    levels, scales = Levels(frame, room), delta_scales(frame)
-    for low in range(0, track.size, SPAN):
-        block = TrackBlock(track[low : low + SPAN], room)
-        levels.add(low, scales, 1 << frame.block, sign, block)
-        block.settle()
 
 
 def delta_frame(data: Buffer, count: int, dtype: np.dtype, *, proved: bool = False) -> Frame:

@@ -72,7 +72,9 @@ def as_working(values: Array, name: str) -> Array:
 def to_grid(values: Array, grid: int, out: Array, name: str) -> bool:
     """Round `values` to the grid, into `out`; return whether all of them fit."""
     kind = working_dtype(name).type
-    return bool(kernels.to_grid(as_working(values, name), kind(2.0**-grid), kind(limit_of(name)), out) == 0)
+    at, size, inverses = np.zeros(1, np.int64), np.array([values.size]), np.array([2.0**-grid], kind)
+    fits = kernels.to_grids(as_working(values, name), at, size, inverses, kind(limit_of(name)), out)
+    return bool(fits == 1)
 
 
 def is_at(values: Array, grid: int, track: Array, name: str) -> bool:

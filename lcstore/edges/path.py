@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import Room, TrackBlock
+from lcstore.codec.decode import Room
 from lcstore.edges.algebra import LOST, START, ArrayName, Held, trace
-from lcstore.edges.blocks import BLOCK, Step
 from lcstore.edges.blocks import blocks as block_places
+from lcstore.edges.deltas import BLOCK, Delta, OnBlock, Step, together
 from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
@@ -59,6 +59,8 @@ class Path:
         self.wanted = np.sort(np.array([*wanted], np.int64))
         self.trace = trace([edge.effect for edge in edges], layout, self.wanted, start)
         self.begins, self.added = self.trace
+        #: Memory that one chunk after another is gone over with.
+        self._rooms: list[Room] = []
 
     @property
     def lost(self) -> list[int]:
@@ -142,25 +144,37 @@ class Path:
         live, begins = self._live(pieces)
         if not len(live):
             return
-        room, dtype = Room(), composed_dtype(self.layout.pools[pool])
-        size = self.longest(pool, chunk) if out is None else out.size
+        room = self._rooms.pop() if self._rooms else Room()
+        room.begin()
+        dtype, size = (
+            composed_dtype(self.layout.pools[pool]),
+            self.longest(pool, chunk) if out is None else out.size,
+        )
         places = [*block_places(*(span or live.span), size)]
-        steps: list[Step] = []
+        steps: list[Step | Delta] = []
+        held = 0
         for step in self._steps(pool, chunk, live, begins, room):
+            held += step.nbytes if steps else 0
             steps.append(step)
-            if sum(step.nbytes for step in steps[1:]) > _HELD:
+            if held > _HELD:
                 # A long path: what its frames come to so far takes less memory than they do.
                 out = zeros(size, dtype) if out is None else out
+                runs = together(steps, room)
                 for low, high in places:
-                    _run(steps, low, out[low:high], room)
+                    _run(runs, low, out[low:high])
                 steps.clear()
+                room.begin()
+                held = 0
+        runs = together(steps, room)
+        steps.clear()
         memory = np.empty(min(BLOCK, size), dtype) if out is None else out
         for low, high in places:
             part = memory[: high - low] if out is None else out[low:high]
             if out is None:
                 part[:] = 0
-            _run(steps, low, part, room)
+            _run(runs, low, part)
             yield low, part
+        self._rooms.append(room)
 
     def apply(
         self, pool: str, chunk: int, pieces: PieceColumns, out: Array, span: Span | None = None
@@ -169,7 +183,9 @@ class Path:
         for _ in self.blocks(pool, chunk, pieces, out, span):
             pass
 
-    def _steps(self, pool: str, chunk: int, live: PieceColumns, begins: Array, room: Room) -> Iterator[Step]:
+    def _steps(
+        self, pool: str, chunk: int, live: PieceColumns, begins: Array, room: Room
+    ) -> Iterator[Step | Delta]:
         """Get what the path needs of a chunk, edge by edge; yield what is done with it."""
         for at in range(max(int(begins.min()), 0), len(self.edges)):
             for edge, here in self._setters(at, live, begins):
@@ -225,8 +241,6 @@ class Path:
         return found
 
 
-def _run(steps: Sequence[Step], low: int, part: Array, room: Room) -> None:
-    block = TrackBlock(part, room)
-    for step in steps:
-        step.run(low, block)
-    block.settle()
+def _run(runs: Sequence[OnBlock], low: int, part: Array) -> None:
+    for run in runs:
+        run(low, part)

@@ -12,7 +12,7 @@ from lcstore.codec.frame import build_frame
 from lcstore.codec.scales import pack_scales
 from lcstore.coders import format as f
 from lcstore.coders.entropy import encode_any
-from lcstore.edges.frames import apply_delta
+from lcstore.edges.deltas import apply_delta
 from lcstore.errors import CorruptionError
 from lcstore.kernels import sums as kernels
 from lcstore.layout.poolmap import Piece

@@ -1,11 +1,12 @@
-"""Coded levels onto others, and what is escaped onto the track: segment by segment, so that all are in cache.
+"""Coded levels of frames, one after another, onto the block of a track that they meet in.
 
-Levels of equal step sizes are added to each other first, as a track is four or eight times as wide. Who
-decodes, takes escapes and adds by three calls goes to memory between them, and waits for Python's lock three
-times.
+Levels of equal step sizes are added to each other first, as a track is four or eight times as wide. Segments
+are added one by one, in cache; and all by one call, since between two a thread waits for Python's lock.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -17,55 +18,21 @@ from lcstore.kernels.pack import decode_pack
 from lcstore.kernels.runs import SIDE, decode_runs
 from lcstore.kernels.status import OK
 
+#: Columns of what `add_frames` is told of each frame: its elements; the first byte of its payload; the place
+#: of its directory, and entries of a segment; levels per symbol, 0 where segments are of tokens; the smallest
+#: magnitude of an escaped level; the place of its scales, and elements per scale (a power of two, as segments
+#: are); 1 to add, -1 to take back.
+COUNT, START, DIRECTORY, ENTRIES, PER, LEAST, SCALES, BLOCK, SIGN = COLUMNS = tuple(range(9))
 
-@kernel
-def add_coded(
-    words: Array,
-    start: int,
-    directory: Array,
-    joined: Array,
-    moves: Array,
-    per: int,
-    table: Array,
-    sizes: Array,
-    levels: Array,
-    segment: int,
-    least: int,
-    places: Array,
-    values: Array,
-    scales: Array,
-    block: int,
-    sign: int,
-    sums: Array,
-    first: bool,
-    track: Array,
-) -> int:
-    """Decode some segments and add them to levels that wait for their track.
 
-    Parameters
-    ----------
-    words, start, directory, joined, moves, per
-        As for :func:`lcstore.kernels.pack.decode_pack`; `per` is 0 where segments are of tokens.
-    table, sizes
-        As for :func:`lcstore.kernels.runs.decode_runs`; of tokens alone.
-    levels
-        ``int8``: room for the levels of `SIDE` segments.
-    segment, least
-        Elements per segment, smallest magnitude of an escaped level.
-    places, values
-        ``int64``: room for the escapes of `SIDE` segments.
-    scales, block, sign
-        As for :func:`lcstore.kernels.grid.add_levels`; blocks are powers of two, as segments are.
-    sums, first
-        ``int8[n]``: what levels are added to, in place; filled with them where they are the `first`.
-    track
-        ``int32[n]`` or ``int64[n]``: the elements of these segments. Escapes are added to it.
-
-    Returns
-    -------
-    int
-        `OK`, or the status of what does not decode: all before its segments is added then.
-    """
+@kernel(inline=True)
+def _add_segments(
+    words: Array, start: Any, directory: Array, tables: Any, how: Any, room: Any, scales: Array, onto: Any
+) -> Any:
+    """Decode segments onto the levels that wait (or be the first), and what is escaped onto the track."""
+    joined, moves, symbols, sizes = tables
+    per, segment, least, block, sign = how
+    (levels, places, values), (sums, first, track) = room, onto
     side = 1 if per else SIDE
     for s in range(0, directory.shape[0], side):
         low, rows = s * segment, directory[s : s + side]
@@ -74,7 +41,7 @@ def add_coded(
         if per:
             status = decode_pack(words, start, rows, joined, moves, per, some, segment)
         else:
-            status = decode_runs(words, start, rows, table, sizes, some, segment)
+            status = decode_runs(words, start, rows, symbols, sizes, some, segment)
         if status != OK:
             return status
         found = decode_escapes(words, start, rows, some, segment, least, places, values)
@@ -89,3 +56,78 @@ def add_coded(
             for size in row:
                 start += int(size)
     return OK
+
+
+@kernel
+def add_frames(
+    low: int,
+    words: Array,
+    frames: Array,
+    directories: Array,
+    joined: Array,
+    moves: Array,
+    symbols: Array,
+    sizes: Array,
+    scales: Array,
+    segment: int,
+    levels: Array,
+    places: Array,
+    values: Array,
+    sums: Array,
+    track: Array,
+) -> int:
+    """Add the levels of frames, from element `low` on, to a block of the track.
+
+    Parameters
+    ----------
+    low
+        Element of the frames that the block begins with: a segment does.
+    words
+        ``uint64``: payloads, each with its padding.
+    frames
+        ``int64[k, 9]``; see `COLUMNS`.
+    directories, scales
+        ``uint16`` and ``int16``: those of all frames.
+    joined, moves, symbols, sizes
+        Tables of `decode_pack` and of `decode_runs`, ``[k, ...]``; a frame has two.
+    segment
+        Elements per segment.
+    levels, places, values, sums
+        ``int8``, ``int64``, ``int64``, ``int8``: room for levels and escapes of `SIDE` segments, and for the
+        levels of the block.
+    track
+        ``int32[n]`` or ``int64[n]``, changed in place. Frames may end before it does.
+
+    Returns
+    -------
+    int
+        k, or the number of the first frame that does not decode: the block means nothing then.
+    """
+    room = levels, places, values
+    left, size, other, block, sign = 0, 0, 0, 1, 1  # of the levels that wait
+    for k in range(frames.shape[0]):
+        some = min(track.size, frames[k, COUNT] - low)
+        if some <= 0:
+            continue
+        entries, least, step, turn = frames[k, ENTRIES], frames[k, LEAST], frames[k, BLOCK], frames[k, SIGN]
+        at = frames[k, DIRECTORY] + low // segment * entries
+        behind = at + (some + segment - 1) // segment * entries
+        start, scale = frames[k, START], frames[k, SCALES] + low // step
+        for entry in directories[frames[k, DIRECTORY] : at]:
+            start += np.int64(entry)
+        first = least - 1 > left or some != size or step != block or turn != sign
+        if not first:
+            for b in range((some + block - 1) // block):
+                first |= scales[scale + b] != scales[other + b]
+        if first:
+            add_levels(sums[:size], places[:0], values[:0], scales[other:], block, sign, track[:size])
+            left, size, other, block, sign = 127, some, scale, step, turn
+        left -= least - 1
+        directory = directories[at:behind].reshape(-1, entries)
+        tables = joined[k], moves[k], symbols[k], sizes[k]
+        how = frames[k, PER], segment, least, step, turn
+        onto = sums[:some], first, track[:some]
+        if _add_segments(words, start, directory, tables, how, room, scales[scale:], onto) != OK:
+            return int(k)
+    add_levels(sums[:size], places[:0], values[:0], scales[other:], block, sign, track[:size])
+    return int(frames.shape[0])

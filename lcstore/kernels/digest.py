@@ -37,23 +37,6 @@ def digest_from(values: Array, low: Any, high: Any, start: np.uint64) -> np.uint
 
 
 @kernel
-def digest(values: Array, start: int, out: Array) -> int:
-    """Add the digest of `values`, whose first element has position `start`, to ``out[0]``.
-
-    Parameters
-    ----------
-    values
-        Integers of any width. Signed ones are extended by their sign.
-    start
-        Position of ``values[0]`` inside its tensor.
-    out
-        ``uint64[1]``, added to.
-    """
-    out[0] += digest_from(values, 0, values.size, np.uint64(start))
-    return 0
-
-
-@kernel
 def digest_pieces(values: Array, at: Array, size: Array, start: Array, out: Array) -> int:
     """Add the digest of each of several pieces of `values` to its place in `out`.
 

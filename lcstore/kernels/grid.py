@@ -6,15 +6,13 @@ gives the same integers.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.ints import wrap_add, wrap_mul
 from lcstore.compiling.jit import kernel
 from lcstore.kernels.scales import step_size_of
-from lcstore.kernels.status import OK, RANGE
+from lcstore.kernels.status import OK
 
 #: Elements that are worked on at a time: state, track and levels of one run stay in the first-level cache.
 RUN = 1024
@@ -56,41 +54,18 @@ def add_levels(
     return OK
 
 
-@kernel(inline=True)
-def _round(values: Array, inverse: Any, limit: Any, track: Array) -> Any:
-    """Round values to a grid; return 1 where one is outside of it."""
-    bad = np.int32(0)
-    for i in range(values.size):
-        scaled = values[i] * inverse
-        bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
-        track[i] = track.dtype.type(np.rint(scaled))
-    return bad
-
-
-@kernel
-def to_grid(values: Array, inverse: float, limit: float, track: Array) -> int:
-    """Round `values` to the grid: ``track = rint(values * 2**-g)``.
-
-    Returns
-    -------
-    int
-        `OK`, or `RANGE` where a value is not finite or outside the grid.
-    """
-    return RANGE if _round(values, inverse, limit, track) != 0 else OK
-
-
 @kernel
 def to_grids(values: Array, at: Array, size: Array, inverses: Array, limit: float, track: Array) -> int:
     """Round pieces of `values`, each to a grid of its own, to the same places of `track`.
 
     Parameters
     ----------
-    values, inverses, limit
-        As for `to_grid`; a grid for each piece.
-    at, size
-        ``int64[pieces]``: where each begins, and how many it has.
+    values, limit
+        What is not finite, or beyond the limit on its grid, does not fit.
+    at, size, inverses
+        ``int64[pieces]``: where each begins, and how many it has; and ``2**-g`` of its grid.
     track
-        Filled where pieces lie.
+        Filled with ``rint(values * 2**-g)`` where pieces lie.
 
     Returns
     -------
@@ -98,8 +73,13 @@ def to_grids(values: Array, at: Array, size: Array, inverses: Array, limit: floa
         How many pieces were rounded before one that has a value outside its grid.
     """
     for p in range(at.size):
-        low, high = at[p], at[p] + size[p]
-        if _round(values[low:high], inverses[p], limit, track[low:high]) != 0:
+        low, high, inverse = at[p], at[p] + size[p], inverses[p]
+        piece, here, bad = values[low:high], track[low:high], np.int32(0)
+        for i in range(piece.size):
+            scaled = piece[i] * inverse
+            bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
+            here[i] = track.dtype.type(np.rint(scaled))
+        if bad != 0:
             return p
     return at.size
 

@@ -7,11 +7,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import Room, TrackBlock
+from lcstore.codec.decode import Room
 from lcstore.durability import Durability
 from lcstore.edges.algebra import whole
-from lcstore.edges.blocks import Step
 from lcstore.edges.columns import Columns
+from lcstore.edges.deltas import Step
 from lcstore.edges.edge import Edge
 from lcstore.edges.merge import Merger
 from lcstore.format.records import EdgeRecord
@@ -34,8 +34,7 @@ class HeldEdge(Edge):
         size = self.layout.pools[pool].chunk
         held = self.pools[pool][chunk * size : (chunk + 1) * size]
 
-        def run(low: int, block: TrackBlock) -> None:
-            out = block.track
+        def run(low: int, out: Array) -> None:
             for first, behind in pieces.within(low, low + out.size).runs():
                 out[first - low : behind - low] = held[first:behind]
 

@@ -118,6 +118,12 @@ def test_errors_say_what_to_do(name, error):
     assert type(refuse(FRAMES[name].to_bytes())) is error
 
 
+@pytest.mark.parametrize("frame", [hostile_frames.PACK, hostile_frames.RUNS, hostile_frames.WIDE])
+def test_a_frame_with_a_code_may_hold_nothing(frame):
+    data = frame.but(count=0, directory=b"", payload=b"", scales=b"").to_bytes()
+    assert LCCodec().decode_frame(data, 0).size == 0
+
+
 def test_a_frame_holds_what_is_expected_or_is_refused():
     assert type(refuse(SAMPLES["pack"], 299)) is CorruptionError
     assert type(refuse(SAMPLES["pack"], 301)) is CorruptionError

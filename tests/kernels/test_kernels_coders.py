@@ -8,9 +8,8 @@ import twins
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from lcstore.kernels import adding, huffman, pack, runs, wide
 from lcstore.kernels import escapes as escapes_of
-from lcstore.kernels import grid, huffman, pack, runs, wide
-from lcstore.kernels.adding import add_coded
 from lcstore.kernels.status import LENGTH, SPACE, SYMBOL, TABLE
 
 PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
@@ -66,31 +65,52 @@ def pack_values(bits, per):
     return levels.astype(np.int8).view(f"u{per}").reshape(-1)
 
 
-def both(coded):
-    """Give the tables of either coder as `add_coded` takes them."""
-    if len(coded) == 3:
-        return *coded, np.empty(0, np.uint8), np.empty(0, np.uint8)
-    return np.empty((0, 2), np.uint64), np.empty(0, np.uint16), 0, *coded
+def frames_of(frames, segment, size):
+    """Give what `add_frames` takes of frames, each given as what its parts are."""
+    told, words, directories, scales = [], [], [], []
+    tables = [np.zeros((len(frames), 4096, *more), kind) for more, kind in TABLES]
+    for k, (coded_words, directory, coded, least, some, block, sign) in enumerate(frames):
+        per = coded[2] if len(coded) == 3 else 0
+        for table, filled in zip(tables[:2] if per else tables[2:], coded[:2], strict=True):
+            table[k] = filled
+        here = size, 8 * sum(map(len, words)), sum(map(len, directories)), directory.shape[1]
+        told.append((*here, per, least, sum(map(len, scales)), block, sign))
+        words.append(coded_words)
+        directories.append(directory.reshape(-1))
+        scales.append(some)
+    joined = [np.concatenate(parts) for parts in (words, directories, scales)]
+    room, places, values = (np.zeros(runs.SIDE * segment, kind) for kind in (np.int8, np.int64, np.int64))
+    told = np.array(told, np.int64)
+    return joined[0], told, joined[1], *tables, joined[2], segment, room, places, values
+
+
+TABLES = (((2,), np.uint64), ((), np.uint16), ((), np.uint8), ((), np.uint8))
 
 
 def comes_onto_a_track(words, directory, coded, segment, least, levels, sign):
-    """Check that adding coded segments to a track is what adding their levels is, once and as they wait."""
+    """Check that what coded segments add is what their levels are, once and as they wait, block by block."""
     rng = np.random.default_rng(levels.size)
     track = rng.integers(-(1 << 31), 1 << 31, levels.size).astype(np.int32)
-    scales = rng.integers(0, 30, -(-levels.size // 32)).astype(np.int16)
-    none = np.empty(0, np.int64)
-    wanted = twins.add_levels(levels, none, none, scales, 32, sign, track)
-    room, places, values = (np.zeros(runs.SIDE * segment, kind) for kind in (np.int8, np.int64, np.int64))
-    coded = *both(coded), room, segment, least, places, values, scales, 32, sign
-    sums = np.full(levels.size + 8, 99, np.int8)
-    for times in range(1, 127 // max(least - 1, 1) + 1)[:5]:
-        assert add_coded(words, 0, directory, *coded, sums[: levels.size], times == 1, track) == 0
-        assert np.abs(sums[: levels.size]).max(initial=0) <= times * (least - 1) <= 127
-        settled = track.copy()
-        grid.add_levels(sums[: levels.size], none, none, scales, 32, sign, settled)
-        np.testing.assert_array_equal(settled, wanted)
-        wanted = twins.add_levels(levels, none, none, scales, 32, sign, wanted)
-    assert (sums[levels.size :] == 99).all()
+    none, blocks = np.empty(0, np.int64), -(-levels.size // 8)
+    some, other = (rng.integers(0, 30, blocks).astype(np.int16) for _ in range(2))
+    # Of equal step sizes, of others, of blocks of other sizes, and taken back.
+    kinds = [(some, 8, sign)] * 3 + [(other, 8, sign), (some, 8, sign), (other[: -(-blocks // 4)], 32, -sign)]
+    times = rng.integers(0, 7)
+    wanted = track
+    for scales, block, turn in kinds[:times]:
+        wanted = twins.add_levels(levels, none, none, scales, block, turn, wanted)
+    frames = [(words, directory, coded, least, *kind) for kind in kinds[:times]]
+    if not frames:
+        return
+    told = frames_of(frames, segment, levels.size)
+    step = int(rng.integers(1, 5)) * segment * runs.SIDE // 4
+    sums, found = np.full(step + 8, 99, np.int8), np.append(track, [7] * 5).astype(np.int32)
+    for low in range(0, levels.size, step):
+        end = min(low + step, levels.size)
+        onto = found[low : end + 5 * (end == levels.size)]  # a track may go on behind a frame
+        assert adding.add_frames(low, *told, sums[:step], onto) == times
+    np.testing.assert_array_equal(found, [*wanted, *[7] * 5])
+    assert (sums[step:] == 99).all()
 
 
 @given(st.lists(st.integers(-128, 127), max_size=70), st.sampled_from(PACKINGS))
@@ -168,16 +188,13 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     assert pack.decode_pack(words, 0, directory, *coded, packed, 256) == 0
     room = np.zeros(300, np.int64)
     assert escapes_of.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
-    whole = np.zeros(256, np.int8), 256, 8, room, room.copy(), np.zeros(10, np.int16), 32, 1
-    whole, sums = (*both(coded), *whole), np.zeros(300, np.int8)
-    assert add_coded(words, 0, directory, *whole, sums, False, np.zeros(300, np.int32)) == 0
+    scales = np.arange(38, dtype=np.int16), 8, 1
     for j in range(5):
         wrong = directory.copy()
         wrong[0, j] += 1
-        track, sums[:] = np.zeros(300, np.int32), 0
-        assert add_coded(words, 0, wrong, *whole, sums, False, track) in (LENGTH, SYMBOL)
-        assert not track.any()
-        assert not sums.any()
+        frames = [(words, one, coded, 8, *scales) for one in (directory, directory, wrong, directory)]
+        sums, track = np.zeros(300, np.int8), np.zeros(300, np.int32)
+        assert adding.add_frames(0, *frames_of(frames, 256, 300), sums, track) == 2
     wrong = directory.copy()
     wrong[0, 4] += 1
     assert pack.decode_pack(words, 0, directory, *coded, packed, 256) == 0

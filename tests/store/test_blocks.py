@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from states import same
 
 import lcstore
-from lcstore.codec.decode import Room, TrackBlock
+from lcstore.codec.decode import Room
 from lcstore.coders.tables import TableCache
 from lcstore.edges import path
-from lcstore.edges.blocks import BLOCK, Delta
+from lcstore.edges.deltas import BLOCK, Delta, Step, together
 from lcstore.edges.frames import frame_of_levels
 from lcstore.errors import CorruptionError
-from lcstore.kernels import wide
+from lcstore.kernels import grid, wide
 from lcstore.storage.memory import MemoryBackend
 
 ROWS, COLUMNS = 700, 1000
@@ -102,23 +102,21 @@ def test_a_frame_that_is_longer_than_its_chunk_is_not_added():
         levels, np.empty(0, np.int64), np.zeros(1, np.int16), 1024, np.dtype(np.int32), TableCache()
     )
     assert data is not None
-    delta = Delta(data, levels.size, np.dtype(np.int32), 1, Room())
+    (run,) = together([Delta(data, levels.size, np.dtype(np.int32), 1)], Room())
     whole = np.zeros(levels.size, np.int32)
-    block = TrackBlock(whole, Room())
-    delta.add(0, block)
-    assert (block.track == 1).all()
-    assert block.track is whole
+    run(0, whole)
+    assert (whole == 1).all()
     with pytest.raises(CorruptionError, match="instead of 900"):
-        delta.add(0, TrackBlock(whole[:900], Room()))
+        run(0, whole[:900])
 
 
-def delta_of(levels, scale, sign, room):
+def delta_of(levels, scale, sign):
     """Make a delta of levels of any size, on one step size."""
     narrow, escapes = np.zeros(levels.size, np.int8), np.zeros(levels.size, np.int64)
     found = wide.narrow_levels(levels, narrow, escapes)
     scales = np.full(-(-levels.size // 64), scale, np.int16)
     data = frame_of_levels(narrow, escapes[:found], scales, 64, np.dtype(np.int32), TableCache())
-    return None if data is None else Delta(data, levels.size, np.dtype(np.int32), sign, room)
+    return None if data is None else Delta(data, levels.size, np.dtype(np.int32), sign)
 
 
 @given(
@@ -134,26 +132,28 @@ def delta_of(levels, scale, sign, room):
         min_size=1,
         max_size=5,
     ),
-    looks=st.booleans(),
+    begins=st.integers(0, 3),
 )
 @settings(max_examples=60)
-def test_deltas_together_are_what_they_are_one_by_one(seed, runs, looks):
-    rng, room, other = np.random.default_rng(seed), Room(), Room()
-    size, track = 200, np.zeros((2, 200), np.int32)
-    blocks, wanted = [TrackBlock(one, room) for one in track], np.zeros((2, size), np.int32)
+def test_deltas_together_are_what_they_are_one_by_one(seed, runs, begins):
+    """They lie in memory that others had before, setters come in between, and they are of any length."""
+    rng, room = np.random.default_rng(seed), Room()
+    track, wanted = np.zeros((2, 300), np.int32)
+    for _ in range(begins):
+        room.borrow(int(rng.integers(1, 99)), np.int16)
+    room.begin()
+    steps: list[Step | Delta] = []
     for count, scale, sign, top, zeros in runs:
+        size = int(rng.integers(1, track.size))
         levels = rng.integers(-top, top + 1, size) * (rng.random(size) >= zeros)
-        alone, delta = np.zeros(size, np.int32), delta_of(levels, scale, sign, room)
-        if delta is None:
-            continue
-        once = TrackBlock(alone, other)
-        delta_of(levels, scale, sign, other).add(0, once)
-        once.settle()
-        for turn in range(count):
-            which = (turn // 40) % 2 if looks else 0
-            delta.add(0, blocks[which])
-            wanted[which] += alone
-            if looks and turn % 17 == 0:
-                np.testing.assert_array_equal(blocks[which].track, wanted[which])
-    for block, sums in zip(blocks, wanted, strict=True):
-        np.testing.assert_array_equal(block.track, sums)
+        delta = delta_of(levels, scale, sign)
+        if delta is not None:
+            steps += [delta] * count
+            for _ in range(count):
+                wanted[:size] += (levels * sign * grid.step_size_of(scale)).astype(np.int32)
+        if zeros:  # a setter
+            steps.append(Step(lambda low, out, value=size: out[:9].fill(value), 0))
+            wanted[:9] = size
+    for run in together(steps, room):
+        run(0, track)
+    np.testing.assert_array_equal(track, wanted)

@@ -161,7 +161,7 @@ def test_sums_that_are_all_zero_are_not_stored():
 
 
 def test_removed_tensors_are_not_merged_with_what_is_left():
-    from lcstore.edges.frames import apply_delta
+    from lcstore.edges.deltas import apply_delta
 
     rng, history = np.random.default_rng(0), History()
     a, b, c = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(3))
