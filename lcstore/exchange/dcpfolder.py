@@ -108,8 +108,8 @@ class _Metadata(pickle.Unpickler):
         if module == f"{_DCP}.metadata" and "." not in name:
             found = getattr(importlib.import_module(module), name, None)
             found = found if isinstance(found, type) and found.__module__ == module else None
-        elif module == "torch" and isinstance(getattr(self._torch, name, None), self._torch.dtype):
-            found = getattr(self._torch, name)
+        elif module == "torch" and isinstance(vars(self._torch).get(name), self._torch.dtype):
+            found = vars(self._torch)[name]
         elif (module, name) in _ALSO:
             found = super().find_class(module, name)
         if found is None:

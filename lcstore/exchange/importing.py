@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.errors import (
+    ConflictError,
+    CorruptionError,
+    InvalidInputError,
+    LcstoreError,
+    LimitError,
+    NotFoundError,
+    UnsupportedFormatError,
+)
 from lcstore.exchange.dcpfolder import read_dcp
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.npzfile import read_npz
@@ -29,6 +37,8 @@ from lcstore.store.store import Store
 
 #: In the metadata of a state: what it was imported from.
 _IMPORTED: Final = "imported"
+#: What is wrong with a file, and no trouble of the store.
+_OF_A_FILE: Final = (InvalidInputError, CorruptionError, LimitError, UnsupportedFormatError)
 #: What became of a file: a state as an anchor or a delta, or it is one already, or it would become one, or it
 #: cannot, since it is broken, or of a step before the last one there.
 Outcome: TypeAlias = Literal["anchor", "delta", "there", "to import", "broken", "late"]
@@ -195,7 +205,7 @@ def import_files(
                 store.goes_on = count < len(new)
                 try:
                     done[at] = _import(store, at, source, under, on_progress)
-                except (InvalidInputError, CorruptionError) as error:
+                except _OF_A_FILE as error:
                     if isinstance(error.__cause__, ImportError):  # a library is missing: no file is broken
                         raise
                     if not skip_broken:
@@ -304,18 +314,19 @@ def _import(
     store: Store, step: int, source: Source, under: str | None, on_progress: OnProgress | None
 ) -> Imported:
     with source.local() as path:
-        held = read(path, source)
-        state = held.state if under is None else {under: held.state}
         try:
+            held = read(path, source)
             info = store.save(
                 step,
-                state,
+                held.state if under is None else {under: held.state},
                 metadata={**held.metadata, _IMPORTED: _about(source)},
                 metrics=held.metrics,
                 on_progress=on_progress,
             )
-        except InvalidInputError as error:
-            raise InvalidInputError(f"{source.url}: {error.message}") from error
+        except _OF_A_FILE as error:
+            if source.url not in error.message:
+                error.message = f"{source.url}: {error.message}"
+            raise
     seen = _seen(step, source, info.kind)  # type: ignore[arg-type]
     return replace(seen, bytes_stored=info.bytes_stored, exact=info.exact)
 

@@ -80,7 +80,7 @@ class Manifest:
         if value["format"] != _FORMAT:
             raise UnsupportedFormatError(f"{where} was written by a newer lcstore: upgrade lcstore")
         fields = {"step": int, "structure": object, "leaves": list, "tensors": list}
-        right = all(isinstance(value.get(name), kind) for name, kind in fields.items())
+        right = all(name in value and isinstance(value[name], kind) for name, kind in fields.items())
         if not right or not all(map(_is_row, value["tensors"])):
             raise CorruptionError(f"{where}: what lcstore wrote of the state is none of its own")
         leaves = [*map(decode_leaf, value["leaves"])]

@@ -7,7 +7,6 @@ what a header may be refused for in words, nor how to write one tensor after ano
 from __future__ import annotations
 
 import json
-import math
 import os
 from typing import IO, Any, Final, NamedTuple
 
@@ -20,6 +19,7 @@ from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import ENTRY, Manifest, hosted
 from lcstore.exchange.outgoing import Outgoing
 from lcstore.format.strictjson import loads
+from lcstore.layout.specs import check_shape
 from lcstore.limits import MAX_DIMS
 
 _DTYPES: Final = {
@@ -154,7 +154,7 @@ def _place(key: str, row: Any, where: str) -> tuple[str, tuple[int, ...], int, i
             "holds"
         )
     begin, end = offsets
-    if end - begin != math.prod(shape) * dtype_from_name(name).itemsize:
+    if end - begin != check_shape(shape) * dtype_from_name(name).itemsize:
         raise CorruptionError(f"{where}: the tensor {key!r:.200} has not as many bytes as its shape takes")
     return name, tuple(shape), begin, end
 

@@ -80,7 +80,7 @@ def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
     """Return what a file holds that ``torch.save`` wrote, namespaces as dicts; errors as of `read_torch`."""
     with _arrays_are_data(torch):
         try:
-            return _as_dicts(_load(torch, file))
+            return _as_dicts(_load(torch, file), {})
         except pickle.UnpicklingError as error:
             said = str(error).strip()
             found = _REFUSED.search(said)
@@ -109,17 +109,25 @@ def _load(torch: Any, file: str | IO[bytes]) -> Any:
         return torch.load(file, map_location="cpu", weights_only=True)
 
 
-def _as_dicts(value: Any) -> Any:
-    """Return a value, in which a namespace (the arguments of a script, as a rule) becomes a dict."""
-    if type(value) is Namespace:
-        return _as_dicts(vars(value))
-    if isinstance(value, dict):
-        value.update({key: _as_dicts(inner) for key, inner in value.items()})
-    elif isinstance(value, list):
-        value[:] = map(_as_dicts, value)
-    elif type(value) is tuple:
-        return tuple(map(_as_dicts, value))
-    return value
+def _as_dicts(value: Any, made: dict[int, tuple[Any, Any]]) -> Any:
+    """Return a value, in which a namespace (the arguments of a script, as a rule) becomes a dict.
+
+    `made` has what each container became, which may lie in many others; and the container, so that its id
+    stays its own.
+    """
+    if id(value) in made:
+        return made[id(value)][1]
+    became = vars(value) if type(value) is Namespace else value
+    if isinstance(became, dict):
+        made[id(value)] = value, became
+        became.update({key: _as_dicts(inner, made) for key, inner in became.items()})
+    elif isinstance(became, list):
+        made[id(value)] = value, became
+        became[:] = [_as_dicts(inner, made) for inner in became]
+    elif type(became) is tuple:
+        became = tuple([_as_dicts(inner, made) for inner in became])
+        made[id(value)] = value, became
+    return became
 
 
 def _arrays_are_data(torch: Any) -> AbstractContextManager[Any]:

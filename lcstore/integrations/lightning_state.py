@@ -20,7 +20,7 @@ _VERSIONS: Final = "lcstore.versions"
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name.removeprefix("torch."), None)
+    found = vars(torch).get(name.removeprefix("torch."))
     if not isinstance(found, torch.dtype):
         raise TypeError(f"{name!r} is no dtype of torch")
     return found

@@ -60,7 +60,7 @@ class HostArray:
     on_gpu: Any = None
 
 
-def _defined(module: str, name: str) -> Any:
+def defined(module: str, name: str) -> Any:
     """Return what a module defines under a name; None where it is not imported, or only in part."""
     # Not by getattr: a module may import or warn when it is asked for what it has not.
     return getattr(sys.modules.get(module), "__dict__", {}).get(name)
@@ -77,7 +77,7 @@ _LABELLED: Final = (
 
 def is_instance(obj: object, module: str, name: str) -> bool:
     """Return whether `obj` is of a class of a module, which is not imported to find out."""
-    cls = _defined(module, name)
+    cls = defined(module, name)
     return isinstance(cls, type) and isinstance(obj, cls)
 
 
@@ -223,7 +223,7 @@ def from_host(array: Array, framework: Framework) -> Any:
 def is_loaded(framework: Framework) -> bool:
     """Return whether objects of `framework` can be made without importing anything."""
     library = _library(framework)
-    return library not in _TENSORS or _defined(library, _TENSORS[library]) is not None
+    return library not in _TENSORS or defined(library, _TENSORS[library]) is not None
 
 
 def _library(framework: Framework) -> str:

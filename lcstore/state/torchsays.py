@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.limits import MAX_TREE_DEPTH, check
 from lcstore.state.containers import where
-from lcstore.state.frameworks import is_instance
+from lcstore.state.frameworks import defined, is_instance
 from lcstore.state.leaves import decode_leaf, encode_leaf, is_leaf
 from lcstore.state.names import Name
 from lcstore.state.roles import Role
@@ -222,6 +222,5 @@ def _decoded(value: Any, depth: int = 0) -> Any:
 
 def _dtype(name: str) -> Any:
     """Return a dtype of torch; its name where torch is not there."""
-    torch = sys.modules.get("torch")
-    found = None if torch is None else getattr(torch, name, None)
-    return found if torch is not None and isinstance(found, torch.dtype) else name
+    found = defined("torch", name)
+    return found if is_instance(found, "torch", "dtype") else name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -130,10 +131,32 @@ def test_a_broken_file_stops_it_and_those_before_are_there(tmp_path):
     assert outcomes(lcstore.import_files(tmp_path / "old", tmp_path / "store"))[-1] == (3, "delta")
 
 
-def test_broken_files_are_left_out_where_that_is_asked_for(tmp_path):
+def manifest(**fields) -> bytes:
+    """Return an archive of numpy in which lcstore is said to have written what a state is made of."""
+    file = io.BytesIO()
+    np.savez(file, __lcstore__=np.array(json.dumps({"step": 4, "leaves": [], "tensors": [], **fields})))
+    return file.getvalue()
+
+
+DEEP: Any = "leaf"
+for _ in range(70):
+    DEEP = ["list", [DEEP]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        manifest(format=0),
+        manifest(format=99, structure="leaf"),
+        manifest(format=0, structure=DEEP, leaves=[1]),
+    ],
+    ids=["empty", "no structure", "of a newer lcstore", "too deep"],
+)
+def test_broken_files_are_left_out_where_that_is_asked_for(tmp_path, content):
     write(tmp_path / "old", 1, 2, 3, 4)
     (tmp_path / "old" / "checkpoint-2.npz").write_bytes(b"no archive")
-    (tmp_path / "old" / "checkpoint-4.npz").write_bytes(b"")
+    (tmp_path / "old" / "checkpoint-4.npz").write_bytes(content)
     wanted = [(1, "anchor"), (2, "broken"), (3, "delta"), (4, "broken")]
     for _ in range(2):  # the second time, step 2 comes too late
         report = lcstore.import_files(tmp_path / "old", tmp_path / "store", skip_broken=True)

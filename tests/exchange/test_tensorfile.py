@@ -51,6 +51,12 @@ def test_a_file_that_others_wrote(tmp_path):
     assert metadata["safetensors"] == {"title": "mine"}
 
 
+def test_a_tensor_of_nothing_may_not_have_other_dimensions_that_no_array_has(tmp_path):
+    write(tmp_path / "m.safetensors", {"w": row("F32", [0, 1 << 62, 1 << 62], 0, 0)})
+    with pytest.raises(lcstore.LimitError, match=r"m.safetensors: .*elements of a tensor"):
+        load(tmp_path / "m.safetensors", tmp_path)
+
+
 def test_its_tensors_are_of_torch_unless_it_says_otherwise(tmp_path):
     torch = pytest.importorskip("torch")
     for says, kind in ((None, torch.Tensor), ("pt", torch.Tensor), ("np", np.ndarray)):
@@ -87,7 +93,7 @@ GOOD = {"w": row("F32", [2], 0, 8)}
         ({"w": row("F32", [True, 2], 0, 8)}, b"\0" * 8, None, "cannot be right"),
         ({"w": row("F32", [2.0], 0, 8)}, b"\0" * 8, None, "cannot be right"),
         ({"w": row("F32", [1] * 65, 0, 4)}, b"\0" * 4, None, "cannot be right"),
-        ({"w": row("F32", [1 << 62, 1 << 62], 0, 8)}, b"\0" * 8, None, "not as many bytes"),
+        ({"w": row("F32", [1 << 62, 1 << 62], 0, 8)}, b"\0" * 8, None, "number of elements of a tensor"),
         ({"w": row("F32", [2], 8, 0)}, b"\0" * 8, None, "not as many bytes"),
         ({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0]}}, b"\0" * 8, None, "cannot be right"),
         ({"w": row("F4", [2], 0, 1)}, b"\0", None, "of dtype 'F4', which no store holds"),

@@ -55,6 +55,16 @@ def test_a_checkpoint_of_a_loop_by_hand(tmp_path, zipped):
     assert isinstance(found["history"], np.ndarray)
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_containers_that_lie_in_many_others_are_gone_over_once(tmp_path, kind):
+    value = [Namespace(lr=1)]
+    for _ in range(60):
+        value = kind([value, value])
+    torch.save(value, tmp_path / "twice.pt")
+    with pytest.raises(lcstore.LcstoreError, match=r"twice.pt"):  # at once, as too much for any store
+        load(tmp_path / "twice.pt", tmp_path)
+
+
 @pytest.mark.parametrize("zipped", [True, False])
 def test_nothing_in_a_file_is_run(tmp_path, zipped):
     torch.save({"a": Runs(tmp_path / "ran")}, tmp_path / "bad.pt", _use_new_zipfile_serialization=zipped)

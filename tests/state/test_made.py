@@ -273,6 +273,17 @@ def test_a_context_of_many_levels():
         checked_context([None, [], [True]])
 
 
+def test_no_module_of_torch_is_imported_for_a_dtype(monkeypatch):
+    """torch imports a module of its own where an attribute is asked for that has its name."""
+
+    def asked(name):
+        raise AssertionError(f"torch was asked for {name}")
+
+    monkeypatch.setattr(torch, "__getattr__", asked)
+    for name in ("_dynamo", "of no module", "float32"):
+        assert checked_context([{"dtype": name}, [], []])
+
+
 def test_notes_of_places_that_are_not_there():
     value = copy.deepcopy(stored())
     value["notes"].insert(0, ["made", ["nowhere"], "no.Class", [None, [], []]])
