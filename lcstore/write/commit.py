@@ -102,12 +102,18 @@ def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:
     return Commit(keys.node_key(name), data, record, name, write)
 
 
-def put_tags(backend: Backend, commit: Commit) -> None:
-    """Set the tags of the node to come; a tag of a node that does not come to exist says nothing."""
-    tags = commit.write.staged.labels.tags
-    if not tags:
-        return
-    named = Listing.take(backend, TAGS).named
-    for tag in tags:
-        mark = TagRecord(tag, commit.name.node, next_seq(named, "tag", tag), commit.record.created)
+def put_marks(backend: Backend, commit: Commit) -> None:
+    """Set the tags of the node to come, and what its base does not tell: which node training came from.
+
+    A mark of a node that does not come to exist says nothing.
+    """
+    node, created, tags = commit.name.node, commit.record.created, commit.write.staged.labels.tags
+    parent = commit.record.parent
+    marks = []
+    if tags:
+        named = Listing.take(backend, TAGS).named
+        marks = [TagRecord(tag, node, next_seq(named, "tag", tag), created) for tag in tags]
+    if commit.write.base is None and parent is not None:
+        marks.append(TagRecord(node, parent, 0, created, "line"))
+    for mark in marks:
         commit.write.written.put_mark(mark.key(), mark.to_bytes())

@@ -29,7 +29,7 @@ from lcstore.storage.settle import put_object, put_record
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.commit import Commit, Place, prepare, put_tags
+from lcstore.write.commit import Commit, Place, prepare, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.places import Places
@@ -136,7 +136,7 @@ class Writer:
 
     def distrust(self) -> None:
         """Build on nothing that was written before: the next save sets everything anew."""
-        self.sound = False
+        self.head, self.sound = None, False
         self._foreign, self._named_layout = True, None
 
     def settle(self) -> None:
@@ -190,8 +190,6 @@ class Writer:
         except LcstoreError:
             self._touched.note(staged)
             raise
-        if self._foreign and not self.sound:
-            self.head = None
         flattened = time.perf_counter()
         touched = self._touched.note(staged)
         for _ in range(_TRIES):
@@ -315,7 +313,7 @@ class Writer:
         place = Place(self.run, self.run_id, self.seq, self.head)
         layout = write.written.put_layout(write.draft.layout, self._named_layout)
         commit = prepare(write, place, layout)
-        put_tags(self.backend, commit)
+        put_marks(self.backend, commit)
         return commit
 
     def _put(self, commit: Commit) -> None:

@@ -13,6 +13,7 @@ from states import leaves, same
 import lcstore
 from lcstore import Policy
 from lcstore.format import keys
+from lcstore.graph.lines import line_to
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track.policy import PRESETS
@@ -304,3 +305,10 @@ def test_a_run_goes_on_from_an_exact_value_of_which_the_delta_is_damaged(run, pa
     with lcstore.open(backend, "r") as reader:
         assert reader.restore()["model"].keys() == state["model"].keys()
         assert same(reader.restore(3), state)
+        line = line_to(reader._index.graph, reader.info().node)
+        assert [name.step for name in line] == [0, 1, 2, 3, 4, 5]
+    with lcstore.open(backend) as again:  # a run that goes on from before has what followed let go of
+        again.rewind(0)
+        again.save(10, run.step())
+        again.retain("latest:1")
+        assert {4, 5}.isdisjoint(again.steps())
