@@ -11,6 +11,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from pathlib import Path
@@ -26,6 +28,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _log: Final = logging.getLogger("lcstore")
 _lock: Final = RLock()
+#: Locks that a fork under way has taken.
+_held: Final[list[Any]] = []
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
@@ -113,6 +117,32 @@ class _Later:
                 if names.get(name) is self:  # who calls it by its module calls what numba made
                     names[name] = self._made
         return self._made
+
+
+def _wait_for_kernels() -> None:
+    """Wait until no thread is about to make or compile a kernel, and have none begin: a process is forked.
+
+    In its child a lock that another thread holds is held for ever.
+    """
+    with _lock:
+        pass  # nobody imports numba any more
+    numba_lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
+    # In this order: who compiles a kernel makes its helpers.
+    for lock in (numba_lock, _lock):
+        if lock is not None:
+            lock.acquire()
+            _held.append(lock)
+
+
+def _go_on() -> None:
+    held = _held[::-1]
+    _held.clear()  # another fork may begin with the last release
+    for lock in held:
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_kernels, after_in_parent=_go_on, after_in_child=_go_on)
 
 
 def say_nothing() -> None:

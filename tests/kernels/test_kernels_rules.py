@@ -190,3 +190,50 @@ def test_a_change_in_any_file_of_the_room_makes_the_cache_stale(tmp_path, monkey
     assert histogram._cache._cache_file._source_stamp == jit._stamp()
     names = {name for name, _, _ in jit._stamp()}
     assert {"bits.py", "pack.py", "jit.py"} <= names
+
+
+FORKING = """
+import os, signal, sys, threading, time
+import numpy as np
+from lcstore.compiling import jit
+from lcstore.kernels.huffman import histogram
+
+begun = threading.Event()
+
+def at_work():  # as who makes a kernel, and then compiles it
+    with jit._lock:
+        begun.set()
+        time.sleep(0.3)
+        import numba
+        from numba.core.compiler_lock import global_compiler_lock
+    with global_compiler_lock:
+        begun.set()
+        time.sleep(0.3)
+        histogram(np.zeros(3, np.uint8), np.zeros(256, np.int64))
+
+threading.Thread(target=at_work).start()
+children = []
+for _ in range(2):
+    begun.wait()
+    begun.clear()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        histogram(np.zeros(3, np.uint8), np.zeros(256, np.int64))
+        os._exit(0)
+    children.append(child)
+print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_can_use_kernels_whatever_was_compiled_meanwhile(tmp_path):
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        ahead.HELPER: "1",
+    }
+    asked = [sys.executable, "-W", "ignore", "-c", FORKING]
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "0 0\n", done.stderr
