@@ -8,7 +8,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, Final
 
@@ -110,12 +110,32 @@ def new_folder(
         return
     with tempfile.TemporaryDirectory(prefix="lcstore-") as temporary, mapped("write", url):
         yield temporary
-        if overwrite and fs.exists(path):
-            fs.rm(path, recursive=True)
         files = [os.path.relpath(os.path.join(at, name), temporary) for at, _, names in os.walk(temporary)
                  for name in names]  # fmt: skip
-        for some in ([name for name in files if name != last], [last]):
-            fs.put([os.path.join(temporary, name) for name in some], [f"{path}/{name}" for name in some])
+        _upload(fs, temporary, path, [name for name in files if name != last], last)
+
+
+def _upload(fs: Any, folder: str, path: str, others: Sequence[str], last: str) -> None:
+    """Upload files of a folder; what is at the path goes once all of them are there, beside it."""
+    there = fs.exists(path)
+    to = f"{path}.tmp-{secrets.token_hex(4)}" if there else path
+    try:
+        for some in (others, [last]):
+            fs.put([os.path.join(folder, name) for name in some], [f"{to}/{name}" for name in some])
+    except BaseException:
+        if there:
+            with contextlib.suppress(Exception):
+                fs.rm(to, recursive=True)
+        raise
+    if not there:
+        return
+    try:
+        fs.rm(path, recursive=True)
+        for some in (others, [last]):
+            fs.copy([f"{to}/{name}" for name in some], [f"{path}/{name}" for name in some])
+    except OSError as error:
+        raise OSError(f"{error}; all that was to be there lies at {to}") from error
+    fs.rm(to, recursive=True)
 
 
 def _exchange(new: str, path: str) -> None:

@@ -22,6 +22,11 @@ def write_npz(file: IO[bytes], out: Outgoing) -> None:
     """Write a state, one tensor after another."""
     if _ENTRY in out.places:
         raise InvalidInputError(f"the tensor {_ENTRY!r} cannot be exported to npz: its name is taken")
+    cut = next((key for key in out.places if "\0" in key), None)
+    if cut is not None:
+        raise InvalidInputError(
+            f"the tensor {cut!r:.200} cannot be exported to npz: names in an archive end at the first NUL"
+        )
     alike = next((key for key in out.places if f"{key}.npy" in out.places), None)
     if alike is not None:
         raise InvalidInputError(

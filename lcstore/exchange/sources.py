@@ -111,7 +111,7 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
             raise NotFoundError(f"there is no file {file}")
         for one in matched:
             # A glob may match more than checkpoints: what is none is left out, unless a format is given.
-            known = format or _format_of(fs, one, fs.isdir(one))
+            known = format or _format_of(fs, one, fs.isdir(one), None)
             if known is not None and _is_there(fs, one):
                 yield _source(fs, one, known)
         return
@@ -132,16 +132,18 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         raise InvalidInputError(message)
     steps = [info["name"] for info in inside if _last(info["name"]).startswith(_OF_A_STEP)
              and info["type"] == "directory"]  # fmt: skip
-    itself = format or _format_of_folder({_last(info["name"]) for info in inside})
+    itself = _format_of_folder({_last(info["name"]) for info in inside}) if format is None else format
+    if itself not in _INSIDE.values():
+        itself = None
     if itself is not None and not steps:
         yield _source(fs, path, itself)
         return
     names = steps or [info["name"] for info in inside]
-    checkpoints = [(name, known) for name in names if (known := _format_of(fs, name, fs.isdir(name)))]
+    checkpoints = [(name, known) for name in names if (known := _format_of(fs, name, fs.isdir(name), format))]
     if not checkpoints:  # a folder for each step, with a file in it
         folders = [info["name"] for info in inside if info["type"] == "directory"]
         single = [name for folder in folders for name in sorted(fs.ls(folder, detail=False))]
-        checkpoints = [(name, known) for name in single if (known := _by_ending(name))]
+        checkpoints = [(name, known) for name in single if (known := _format_of(fs, name, False, format))]
     if not checkpoints:
         raise NotFoundError(f"nothing in {file} is a checkpoint of a known format: {', '.join(FORMATS)}")
     for name, known in checkpoints:
@@ -165,10 +167,12 @@ def _by_ending(path: str) -> str | None:
     return _ENDINGS.get(os.path.splitext(path)[1].lower())
 
 
-def _format_of(fs: Any, path: str, is_folder: bool) -> str | None:
+def _format_of(fs: Any, path: str, is_folder: bool, format: str | None) -> str | None:
+    """Return of which format a checkpoint is, which may be given: a file, or a folder, is not of any."""
     if not is_folder:
-        return _by_ending(path)
-    return _format_of_folder({_last(name) for name in fs.ls(path, detail=False)})
+        return _by_ending(path) if format is None else format if format not in _INSIDE.values() else None
+    found = _format_of_folder({_last(name) for name in fs.ls(path, detail=False)})
+    return found if format in (None, found) else None
 
 
 def _format_of_folder(names: set[str]) -> str | None:

@@ -95,7 +95,8 @@ def _shards(folder: Path, index: Mapping[str, Any], where: str) -> dict[str, Any
 
 def _json(path: Path, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text("utf-8"))
+        # transformers before 5 writes numbers that JSON does not have; this is how a later one has them.
+        value = json.loads(path.read_text("utf-8"), parse_constant=lambda word: {"__float__": word})
     except ValueError as error:
         raise CorruptionError(f"{where} is no JSON: {error}") from error
     if not isinstance(value, dict):

@@ -17,6 +17,7 @@ _MARK: Final = "lcstore"
 _KIND: Final = "checkpoint"
 #: A file that is longer is no pointer.
 _MOST_BYTES: Final = 16 << 20
+_BLOCK: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,14 @@ def read_pointer(path: str | os.PathLike[str]) -> Pointer | None:
 
 def _read(fs: Any, name: str) -> Pointer | None:
     try:
-        with fs.open(name, "rb") as file:
+        # In small blocks: of a checkpoint of another kind one byte is read.
+        with fs.open(name, "rb", block_size=_BLOCK) as file:
             if file.read(1) != b"{":
                 return None
             said = json.loads(b"{" + file.read(_MOST_BYTES))
     except (FileNotFoundError, IsADirectoryError, ValueError):
         return None
-    if said.pop(_MARK, None) != _KIND:
+    if said.pop(_MARK, None) != _KIND or not said.keys() >= {"store", "node", "step"}:
         return None
     return Pointer(**{key: value for key, value in said.items() if key in Pointer.__dataclass_fields__})
 
@@ -115,7 +117,7 @@ def pointers_beside(path: str | os.PathLike[str]) -> Iterator[Pointer]:
     except FileNotFoundError:
         return
     for each in found:
-        if each["type"] != "directory":
+        if each["type"] != "directory" and (each.get("size") or 0) <= _MOST_BYTES:
             pointer = _read(fs, each["name"])
             if pointer is not None:
                 yield pointer

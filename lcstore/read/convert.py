@@ -17,6 +17,7 @@ from lcstore.state.frameworks import (
     TARGETS,
     cast_array,
     convert_like,
+    family_of,
     given_as,
     is_array,
     is_loaded,
@@ -33,7 +34,7 @@ def shaped(flat: Array, spec: TensorSpec, dtype: str | None, to: str) -> Any:
     """Return a tensor in its shape, cast to `dtype` if it is floating, as `to` says (`given_as`)."""
     check_choice("to", to, TARGETS)
     array = flat.reshape(spec.shape)
-    if dtype is not None and array.dtype.kind in "fV":
+    if dtype is not None and family_of(array.dtype) == "float":
         array = cast_array(array, _wanted_dtype(dtype))
     return given_as(array, spec.framework, to)
 

@@ -351,7 +351,7 @@ def cast_array(array: Array, dtype: np.dtype[Any]) -> Array:
     """
     if array.dtype == dtype:
         return array
-    have, want = _family(array.dtype), _family(dtype)
+    have, want = family_of(array.dtype), family_of(dtype)
     if want == "integer" and have == "integer":
         info_min, info_max = _integer_range(dtype)
         if array.size and (int(array.min()) < info_min or int(array.max()) > info_max):
@@ -365,7 +365,8 @@ def cast_array(array: Array, dtype: np.dtype[Any]) -> Array:
 _ORDER: Final = {"bool": 0, "integer": 1, "float": 2, "complex": 3}
 
 
-def _family(dtype: np.dtype[Any]) -> str:
+def family_of(dtype: np.dtype[Any]) -> Literal["bool", "integer", "float", "complex"]:
+    """Return what kind of numbers a dtype holds; numpy has no letter for bfloat16, int4 and their like."""
     name = dtype_name(dtype)
     if name == "bool":
         return "bool"

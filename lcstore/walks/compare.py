@@ -20,6 +20,7 @@ from lcstore.read.find import find
 from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
+from lcstore.state.frameworks import family_of
 from lcstore.state.names import Name, format_name
 from lcstore.state.roles import is_optimizer
 from lcstore.state.tree import MISSING, names_in
@@ -129,8 +130,7 @@ def _compare(a: Compared, b: Compared, path: Name) -> tuple[TensorDiff, _Sums]:
 def _is_quantity(path: Name, one: TensorDiff) -> bool:
     """Return whether a tensor counts beside others: no integer, and no number of an optimizer."""
     side = one.before or one.after
-    # numpy has no letter for bfloat16 and its like.
-    floating = side is not None and dtype_from_name(side.dtype).kind in "fcV"
+    floating = side is not None and family_of(dtype_from_name(side.dtype)) in ("float", "complex")
     return floating and not (one.size == 1 and is_optimizer(path))
 
 

@@ -40,14 +40,15 @@ def write_sharded(folder):
         places |= dict.fromkeys(shard, name)
     ordered = {name: places[name] for name in weights()}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": ordered}))
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 4}))
+    (folder / "config.json").write_text('{"model_type": "gpt2", "n_layer": 4, "limit": [0.0, Infinity]}')
 
 
 def test_a_sharded_model_and_its_config(tmp_path):
     write_sharded(tmp_path / "model")
     state, info = load(tmp_path, tmp_path / "model", step=0)
     assert same(state, {"model": weights()})
-    assert info.metadata["config"] == {"model_type": "gpt2", "n_layer": 4}
+    limit = [0.0, {"__float__": "Infinity"}]
+    assert info.metadata["config"] == {"model_type": "gpt2", "n_layer": 4, "limit": limit}
     assert info.metadata["imported"]["format"] == "transformers"
 
 
@@ -228,6 +229,7 @@ def test_folders_of_orbax(tmp_path):
 
 def test_without_its_library_a_format_is_refused_with_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "step-1.pt").write_bytes(b"")
     for format, named in (("orbax", "orbax-checkpoint"), ("dcp", "torch"), ("torch", "torch")):
         for name in ("torch", "orbax.checkpoint"):
             monkeypatch.setitem(__import__("sys").modules, name, None)

@@ -189,6 +189,16 @@ def test_a_file_that_changed_is_a_new_revision(tmp_path):
     assert commits(tmp_path / "store") == [1, 1]
 
 
+def test_a_format_is_that_of_all_files_of_a_folder(tmp_path):
+    write(tmp_path / "old", 1, 2)
+    for file in (tmp_path / "old").iterdir():
+        file.rename(file.with_suffix(".dat"))
+    report = lcstore.import_files(tmp_path / "old", tmp_path / "store", format="npz")
+    assert outcomes(report) == [(1, "anchor"), (2, "delta")]
+    with pytest.raises(lcstore.InvalidInputError, match="format is 'nps'"):
+        lcstore.import_files(tmp_path / "old", tmp_path / "store", format="nps")
+
+
 def test_steps_before_those_of_the_store_are_refused_at_once(tmp_path):
     write(tmp_path / "old", 1, 5, 9)
     with lcstore.open(tmp_path / "store") as store:

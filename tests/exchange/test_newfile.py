@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 
+import fsspec
 import pytest
 
 import lcstore
@@ -75,3 +76,32 @@ def test_a_link_to_a_folder_is_replaced_as_one_to_a_file_is(tmp_path):
         "out": "new",
     }
     assert not (tmp_path / "out").is_symlink()
+
+
+@pytest.mark.parametrize("failing", ["put", "copy", None])
+def test_a_folder_of_another_target_goes_once_the_new_one_is_there(failing, monkeypatch):
+    fs = fsspec.filesystem("memory")
+    fs.pipe({"/out/zarr.json": b"old", "/out/gone": b"old"})
+    kind = type(fs)
+    whole = kind.put
+
+    def fails(self, sources, *more, **how):
+        if failing == "copy" or any("zarr.json" in one for one in sources):  # the last file
+            raise OSError(5, "went away")
+        return whole(self, sources, *more, **how)
+
+    if failing is not None:
+        monkeypatch.setattr(kind, failing, fails)
+    refused = pytest.raises(lcstore.StorageError, match="went away") if failing else nullcontext()
+    with refused as error, new_folder("memory://out", last="zarr.json", overwrite=True) as at:
+        for name in ("zarr.json", "other"):
+            (Path(at) / name).write_text("new")
+    found = {name: fs.cat_file(name) for name in fs.find("/")}
+    fs.rm("/", recursive=True)
+    new = {"/out/zarr.json": b"new", "/out/other": b"new"}
+    if failing == "copy":
+        (beside,) = {name.rpartition("/")[0] for name in found}
+        assert found == {name.replace("/out", beside): text for name, text in new.items()}
+        assert f"lies at {beside}" in str(error.value)
+    else:
+        assert found == ({"/out/zarr.json": b"old", "/out/gone": b"old"} if failing else new)

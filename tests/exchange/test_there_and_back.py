@@ -54,6 +54,10 @@ def test_names_that_numpy_takes_for_one_another(tmp_path):
         with pytest.raises(lcstore.InvalidInputError, match=r"'x' and 'x.npy' cannot be exported to one npz"):
             lcstore.export(store[7], tmp_path / "step7.npz")
         lcstore.export(store[7], tmp_path / "alone.npz", names="x.npy")
+        store.save(8, {"a\0b": arrays["x"]})
+        with pytest.raises(lcstore.InvalidInputError, match=r"names in an archive end at the first NUL"):
+            lcstore.export(store[8], tmp_path / "step8.npz")
+    assert not (tmp_path / "step8.npz").exists()
     np.savez(tmp_path / "step8.npz", **arrays)
     lcstore.import_files([tmp_path / "step8.npz"], tmp_path / "two", policy="lossless")
     with lcstore.open(tmp_path / "two", "r") as store:

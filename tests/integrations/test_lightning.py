@@ -11,13 +11,14 @@ from collections import Counter, OrderedDict
 from pathlib import Path
 from unittest.mock import Mock
 
+import fsspec
 import pytest
 from kit import programs
 from kit.pages import blocks_of, run_blocks
 
 import lcstore
 from lcstore import FallbackWarning, InvalidInputError, NotFoundError, StorageError
-from lcstore.integrations.lightning_pointer import Pointer, read_pointer, write_pointer
+from lcstore.integrations.lightning_pointer import Pointer, pointers_beside, read_pointer, write_pointer
 from lcstore.storage.memory import MemoryBackend
 
 pytest.importorskip("lightning")
@@ -513,3 +514,27 @@ def test_a_pointer_for_which_there_is_no_room_leaves_nothing(tmp_path, monkeypat
     assert not [*tmp_path.iterdir()]
     write_pointer(tmp_path / "a.ckpt", pointer)
     assert read_pointer(tmp_path / "a.ckpt") == pointer
+
+
+def test_what_is_no_pointer_is_passed_over_at_little_cost(tmp_path):
+    """Files of other kinds lie beside pointers, some of them large, some nearly alike."""
+    fs = fsspec.filesystem("memory")
+    fs.pipe({
+        "/run/theirs.ckpt": bytes(20 << 20),
+        "/run/small.ckpt": bytes(4 << 20),
+        "/run/a.ckpt": b'{"lcstore": "checkpoint", "store": "x"}',
+    })  # fmt: skip
+    pointer = Pointer("memory://run", "0" * 32, 5)
+    write_pointer("memory://run/b.ckpt", pointer)
+    kind, blocks = type(fs), []
+
+    def opened(self, path, mode="rb", block_size=None, **how):
+        blocks.append((path, block_size))
+        return open_(self, path, mode, block_size, **how)
+
+    open_ = kind.open
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "open", opened)
+        assert [*pointers_beside("memory://run/b.ckpt")] == [pointer]
+    fs.rm("/run", recursive=True)
+    assert sorted(blocks) == [(f"/run/{name}.ckpt", 1 << 16) for name in ("a", "b", "small")]

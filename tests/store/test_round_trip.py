@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from states import differing, leaves, same, tracked
@@ -134,6 +135,10 @@ def test_like_and_dtype(tmp_path, run):
     store.save(0, state)
     half = store.restore(0, dtype="float16", names="model/**")
     assert {v.dtype for v in half["model"].values()} == {np.dtype(np.float16)}
+    codes = np.arange(4).astype(ml_dtypes.int4)
+    store.save(1, {"codes": codes, "scale": np.ones(2, ml_dtypes.bfloat16)})
+    found = store.restore(1, dtype="float16")
+    assert (found["codes"].dtype, found["scale"].dtype) == (codes.dtype, np.float16)
     like = {"model": {"fc2.bias": np.zeros(10, np.float64)}, "epoch": 0}
     back = store.restore(0, like=like)
     assert back["model"]["fc2.bias"].dtype == np.float64
