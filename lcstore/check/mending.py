@@ -13,6 +13,7 @@ from lcstore.format.parity import Family, families
 from lcstore.format.zarrmeta import group_metadata
 from lcstore.index.links import Link
 from lcstore.index.stored import fetch_copy, rebuild
+from lcstore.storage.backend import Backend
 
 
 class Mending:
@@ -22,10 +23,13 @@ class Mending:
     ----------
     store
         What its records say.
+    backend
+        Where objects are read; that of `store` if None.
     """
 
-    def __init__(self, store: Readable) -> None:
+    def __init__(self, store: Readable, backend: Backend | None = None) -> None:
         self.store = store
+        self._backend = backend or store.backend
         self._families: dict[str, dict[str, Family]] = {}
 
     def was(self, ref: ObjectRef) -> bytes:
@@ -41,14 +45,14 @@ class Mending:
         if ref.key.endswith("/zarr.json"):
             return ref.check(self._metadata(ref.key))
         if keys.has_own_copy(ref.key):
-            return fetch_copy(self.store.backend, ref)
+            return fetch_copy(self._backend, ref)
         edge = keys.parse_data_key(ref.key).edge
         if edge not in self._families:
             self._families[edge] = families(self._objects.get(edge, ()))
         family = self._families[edge].get(ref.key)
         if family is None:
             raise CorruptionError("nothing is stored that it can be rebuilt from", key=ref.key)
-        return rebuild(self.store.backend, ref, family)
+        return rebuild(self._backend, ref, family)
 
     @cached_property
     def _objects(self) -> dict[str, tuple[ObjectRef, ...]]:

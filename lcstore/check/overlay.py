@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
+from itertools import pairwise
 from typing import TypeAlias
 
 from lcstore.arrays import Buffer
@@ -41,13 +42,17 @@ class Overlay:
             An object cannot be made any more, or the target failed: the changes before were made, and to
             begin anew is right.
         """
-        for key, made in self.steps:
+        ready: bytes | None = None
+        for (key, made), (next_key, then) in pairwise([*self.steps, ("", None)]):
             if made is None:
+                # What takes its place is made first: where that fails, what is there stays.
+                ready = then() if then is not None and next_key == key else None
                 self.below.delete(key)
             else:
                 # What was to be moved may have been collected meanwhile.
                 with suppress(NotFoundError) if key in self._moved else nullcontext():
-                    put_record(self.below, key, made())
+                    put_record(self.below, key, made() if ready is None else ready)
+                ready = None
             yield key
 
     @property

@@ -19,6 +19,7 @@ from lcstore.check.astray import stops_a_repair, way_back
 from lcstore.check.damage import NOWHERE, Harm, State
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
+from lcstore.check.mending import Mending
 from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import Salvage, names_of, refuse
@@ -81,7 +82,8 @@ def repair(
     NotFoundError
         There is no store.
     StorageError, UnsupportedFormatError
-        Something could not be read that may well be whole: nothing was changed.
+        Something could not be read that may well be whole: nothing was changed, or what was damaged is so yet
+        and the rest is to be repaired again.
     CorruptionError
         States would be lost, and missing objects may be there under another name: nothing was changed.
     ConflictError
@@ -174,11 +176,11 @@ def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> tuple[Salvage,
 
 
 def _put_back(salvage: Salvage, examination: Examination) -> None:
-    """Put back every object that can be rebuilt."""
-    mended = examination.looked.mended
+    """Put back every object that can be rebuilt, from what is stored: never from another that is rebuilt."""
+    mended, mending = examination.looked.mended, Mending(examination.store, salvage.backend.below)
     for key in sorted(mended):
         ref = examination.needs[key].ref
-        salvage.put_back(key, partial(examination.mending.was, ref), mended.pop(key))
+        salvage.put_back(key, partial(mending.was, ref), mended.pop(key))
 
 
 def _is_left(found: Finding) -> bool:

@@ -68,6 +68,8 @@ class States:
         self._only = only
         self._known = dict(known or {})
         self._options = options
+        #: Names that states were found under before the last look.
+        self._ever: set[str] = set()
         self._begin(held or {})
 
     def _begin(self, held: Mapping[str, Snapshot]) -> None:
@@ -88,8 +90,14 @@ class States:
 
     def forget(self) -> None:
         """Have the store listed anew when a state is asked for next."""
-        self._known = {}
-        self._begin({})
+        self._check_process()
+        with self._lock:  # others read on
+            self._ever |= self._known.keys()
+            self._known, self._folders, self._reader = {}, {}, Reader.alone(self._backend, [])
+
+    def knew(self, text: str) -> bool:
+        """Return whether a state was found under a name."""
+        return text in self._known or text in self._ever
 
     def look(self) -> Graph:
         """Return what the store's listing shows; it is listed once.

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from lcstore.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, ReadOnlyError
 from lcstore.filesystem.catalogue import States, states_of
 from lcstore.filesystem.files import Entry, File, entry_at
 from lcstore.filesystem.heldchunks import MOST_HELD
@@ -28,6 +28,19 @@ class NoFileError(NotFoundError, FileNotFoundError):
     def __init__(self, message: str, *, key: str | None = None, step: int | None = None) -> None:
         super().__init__(message, key=key, step=step)
         self.errno = errno.ENOENT
+
+
+class GoneError(LcstoreError, OSError):
+    """A file was there, and the state that it is of was let go of since.
+
+    Zarr takes a chunk without a file, or a name, for one that holds zeros.
+    """
+
+    kind = "gone"
+
+    def __init__(self, message: str, *, key: str | None = None, step: int | None = None) -> None:
+        super().__init__(message, key=key, step=step)
+        self.errno = errno.ESTALE
 
 
 class ReadOnlyFilesError(ReadOnlyError, OSError):
@@ -175,7 +188,7 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Return what lies at a path, and the state that it is of."""
         path = self._strip_protocol(path)
         name, _, rest = path.partition("/")
-        with _as_files():
+        with _as_files(GoneError if self._states.knew(name) else NoFileError):
             state = self._states.named(name)
         parts = rest.split("/") if rest else []
         found = entry_at(state, parts)
@@ -189,7 +202,7 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Return the bytes of a file, or a range of them as of Python's slices."""
         found = self._file(path)
         low, high, _ = slice(start, end).indices(found.size)
-        with _as_files():  # it may have been let go of meanwhile
+        with _as_files(GoneError):
             return found.read(low, max(low, high))
 
     def _open(
@@ -238,17 +251,17 @@ class StateFile(AbstractBufferedFile):  # type: ignore[misc]
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         on, self._behind = start == self._behind, end
-        with _as_files():
+        with _as_files(GoneError):
             return self._file.read(start, min(end, self._file.size), on=on)
 
 
 @contextmanager
-def _as_files() -> Iterator[None]:
-    """Have what is not there be a file that is not there."""
+def _as_files(kind: type[NoFileError | GoneError] = NoFileError) -> Iterator[None]:
+    """Have what is not there be a file that is not there, or is not there any more."""
     try:
         yield
     except NotFoundError as error:
-        raise NoFileError(error.message, key=error.key, step=error.step) from error
+        raise kind(error.message, key=error.key, step=error.step) from error
 
 
 def _info(path: str, entry: Entry, state: StateFolder | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import pickle
+import threading
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,10 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+import zarr
 from counting import Counting
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+from zarr.storage import FsspecStore
 
 import lcstore
 from lcstore.errors import InvalidInputError, NotFoundError, ReadOnlyError, StorageError
@@ -368,3 +372,49 @@ def test_states_that_are_found_while_a_filesystem_is_sent_are_no_trouble(fs, mon
         folder.snapshot = found
     there = pickle.loads(pickle.dumps(fs))
     assert {name: there.cat_file(f"{name}/{WEIGHT}") for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_chunks_of_a_state_that_was_let_go_of_are_no_zeros(tmp_path, forgets):
+    """Zarr takes a chunk whose file is not there, or not under that key, for one that holds zeros."""
+    url = str(tmp_path / "store")
+    values = np.random.default_rng(0).standard_normal((8, 600_000)).astype(np.float32)
+    with lcstore.open(url, policy="lossless", grace=0) as store:
+        for step in range(3):
+            store.save(step, {"w": values + np.float32(step)})
+        fs = LcstoreFileSystem(url, held=1)
+        by_store = zarr.open_array(
+            FsspecStore(AsyncFileSystemWrapper(fs, asynchronous=True), path="1/zarr/w", read_only=True)
+        )
+        by_url = zarr.open_group(f"lcstore://1/zarr::file://{url}", mode="r")["w"]
+        by_map = zarr.open_group(fs.get_mapper("1/zarr"), mode="r")["w"]
+        file = fs.open("1/tensors/w.npy")
+        for array in (by_store, by_url, by_map):
+            np.testing.assert_array_equal(array[0, :3], values[0, :3] + np.float32(1))
+        store.retire(1)
+        for _ in range(3):
+            store.compact()
+            store.collect()
+    if forgets:
+        fs.invalidate_cache()
+    for read in (lambda: by_store[6:], lambda: by_url[6:], lambda: by_map[6:], lambda: file.read(1 << 25)):
+        with pytest.raises(OSError, match=r"too late to read it|no state") as caught:
+            read()
+        assert not isinstance(caught.value, (FileNotFoundError, KeyError))
+
+
+def test_a_listing_anew_disturbs_no_other_thread(url, fs):
+    wanted, done = fs.info("10/metadata.json")["size"], threading.Event()
+
+    def refresh() -> None:
+        while not done.is_set():
+            fs.invalidate_cache()
+
+    thread = threading.Thread(target=refresh)
+    thread.start()
+    try:
+        for _ in range(2_000):
+            assert fs.info("10/metadata.json")["size"] == wanted
+    finally:
+        done.set()
+        thread.join()
