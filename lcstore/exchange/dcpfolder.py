@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import pickle
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any, Final
 
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.exchange.heldstate import Held
-from lcstore.exchange.torchfile import load_data, refusal, torch_for
+from lcstore.exchange.torchfile import check_sums, load_data, refusal, torch_for
 
 _METADATA: Final = ".metadata"
 _DCP: Final = "torch.distributed.checkpoint"
@@ -59,7 +62,8 @@ def read_dcp(path: str, where: str) -> Held:
     state: dict[str, Any] = {}
     try:
         with open(f"{path}/{_METADATA}", "rb") as file:
-            _Metadata(file, torch, where).load()
+            metadata = _Metadata(file, torch, where).load()
+        _check_items(path, metadata.storage_data.values(), where)
         loader._load_state_dict(
             state, storage_reader=dcp.FileSystemReader(path), planner=Planner(), no_dist=True
         )
@@ -75,6 +79,19 @@ def read_dcp(path: str, where: str) -> Held:
         message = f"{where} is no whole folder of {_DCP}: {type(met).__name__}: {said:.200}"
         raise CorruptionError(message) from error
     return Held(_numbered(state))
+
+
+def _check_items(path: str, items: Iterable[Any], where: str) -> None:
+    """Refuse a folder of which an item, a file of torch each within another file, has not its checksums."""
+    for name, some in groupby(sorted(items, key=_place), lambda item: item.relative_path):
+        with open(os.path.join(path, name), "rb") as file:
+            for item in some:
+                file.seek(item.offset)
+                check_sums(io.BytesIO(file.read(item.length)), where)
+
+
+def _place(item: Any) -> tuple[str, int]:
+    return item.relative_path, item.offset
 
 
 def _numbered(state: Any) -> Any:

@@ -57,11 +57,11 @@ def read_torch(path: str, where: str) -> Held:
     CorruptionError
         It is no such file, or damaged.
     """
-    _check_sums(path, where)
+    check_sums(path, where)
     return Held(load_data(torch_for(where), path, where))
 
 
-def _check_sums(path: str, where: str) -> None:
+def check_sums(path: str | IO[bytes], where: str) -> None:
     """Refuse a file that has not the checksums it was written with: torch looks at none of them."""
     try:
         if not zipfile.is_zipfile(path):  # as torch wrote them before 1.6

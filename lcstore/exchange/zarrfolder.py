@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.dtypes import storage_dtype
-from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import ENTRY, Manifest
 from lcstore.exchange.outgoing import Outgoing
+from lcstore.limits import check_unstored
 
 _CHUNK_BYTES: Final = 32 << 20
 #: Zarr leaves out chunks that equal zero, and so do some of which bits are set: negative zeros.
@@ -51,18 +53,24 @@ def read_zarr(path: str, where: str) -> Held:
     Raises
     ------
     CorruptionError
-        It is no group of Zarr, or damaged.
+        It is no group of Zarr, or damaged; or lcstore wrote it, and a chunk is missing.
+    LimitError
+        It claims far more values than are stored in it.
     """
     import zarr
 
     try:
         group = zarr.open_group(path, mode="r")
-        arrays = {
-            key: np.asarray(member[...])
-            for key, member in group.members(max_depth=None)
-            if isinstance(member, zarr.Array)
-        }
+        members = {key: one for key, one in group.members(max_depth=None) if isinstance(one, zarr.Array)}
         said = group.attrs.get(ENTRY)
+        check_unstored(sum(one.nbytes for one in members.values()), _bytes_in(path))
+        if said is not None:  # every chunk was written: one that is not there is no zero
+            lost = next((key for key, one in members.items() if one.nchunks_initialized < one.nchunks), None)
+            if lost is not None:
+                raise CorruptionError(f"{where} lacks chunks of {lost!r:.200}: it is no whole copy")
+        arrays = {key: np.asarray(one[...]) for key, one in members.items()}
+    except LcstoreError:
+        raise
     except Exception as error:
         raise CorruptionError(f"{where} is no whole group of Zarr: {error!s:.200}") from error
     if isinstance(said, str):
@@ -75,3 +83,7 @@ def read_zarr(path: str, where: str) -> Held:
             inner = inner.setdefault(part, {})
         inner[last] = array
     return Held(tree)
+
+
+def _bytes_in(folder: str) -> int:
+    return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)

@@ -45,8 +45,8 @@ class Notice:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        if not self._watches and self._give_back():  # it was stopped in another thread
-            signal.raise_signal(number)
+        if not self._watches:
+            self._pass_on(number, frame)
             return
         self._signalled = True
         self._since = self._since or time.monotonic()
@@ -102,6 +102,19 @@ class Notice:
             signal.raise_signal(signal.SIGTERM)
             if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
                 sys.exit(128 + signal.SIGTERM)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        """Do what was done before with a signal that comes after `stop`, in another thread or to a handler
+        that somebody has set over this one, and which calls this one."""
+        before, on_main = _still_there(self._before), threading.current_thread() is threading.main_thread()
+        if on_main and self._give_back():
+            signal.raise_signal(number)
+        elif callable(before):
+            if on_main or _waits(before) is not None:  # another thread only tells notices
+                before(number, frame)
+        elif on_main and before != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     def _give_back(self) -> bool:
         """Have what was there before handle the signal; return whether this one did. In the main thread."""

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import zlib
 
 import numpy as np
@@ -14,6 +15,7 @@ from exchange.whole_states import torch_state
 from states import same
 
 import lcstore
+from lcstore.exchange.dcpfolder import read_dcp
 
 pytestmark = pytest.mark.unprotected
 
@@ -132,6 +134,27 @@ def test_a_distributed_checkpoint(tmp_path):
     for name, part in state.items():
         assert same(found[name], part) or name == "model"
     assert all(found["model"][name].equal(tensor) for name, tensor in state["model"].items())
+
+
+def test_a_flipped_byte_in_a_distributed_checkpoint_is_met(tmp_path):
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.save({"model": torch.nn.Linear(8, 8).state_dict()}, checkpoint_id=str(tmp_path / "step-3"))
+    wanted = load(tmp_path, tmp_path / "step-3")[0]["model"]
+    (file,) = (tmp_path / "step-3").glob("*.distcp")
+    whole, found = file.read_bytes(), 0
+    for at in range(0, len(whole), 97):
+        data = bytearray(whole)
+        data[at] ^= 4
+        file.write_bytes(data)
+        try:
+            back = read_dcp(str(tmp_path / "step-3"), "step-3").state["model"]
+            assert all(back[name].equal(wanted[name]) for name in wanted)  # what means nothing was flipped
+        except lcstore.LcstoreError as error:
+            found += 1
+            assert "step-3" in str(error)
+    assert found > 10
 
 
 def test_moments_of_a_distributed_checkpoint_are_loaded(tmp_path):
@@ -262,6 +285,21 @@ def test_a_group_of_zarr_that_others_wrote(tmp_path):
     (tmp_path / "step4.zarr" / "zarr.json").write_text("{")
     with pytest.raises(lcstore.CorruptionError, match="is no whole group of Zarr"):
         load(tmp_path, tmp_path / "step4.zarr")
+
+
+def test_a_folder_of_zarr_that_lacks_a_chunk_holds_no_zeros(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    with lcstore.open(tmp_path / "one") as store:
+        store.save(1, {"model": {"weight": np.ones((4, 3), np.float32), "none": np.zeros((0, 3))}})
+        lcstore.export(store[1], tmp_path / "step1.zarr")
+    assert load(tmp_path, tmp_path / "step1.zarr")[0]["model"]["weight"].all()
+    shutil.rmtree(tmp_path / "step1.zarr" / "model" / "weight" / "c")
+    with pytest.raises(lcstore.CorruptionError, match=r"step1.zarr lacks chunks of 'model/weight'"):
+        lcstore.import_files(tmp_path / "step1.zarr", tmp_path / "two")
+    group = zarr.open_group(tmp_path / "step2.zarr", mode="w")
+    group.create_array("huge", shape=(1 << 40,), chunks=(1 << 30,), dtype="f4")
+    with pytest.raises(lcstore.LimitError, match=r"step2.zarr: \d+ stored bytes claim"):
+        lcstore.import_files(tmp_path / "step2.zarr", tmp_path / "two")
 
 
 def test_a_folder_of_nothing_known(tmp_path):

@@ -31,6 +31,7 @@ from lcstore import (
     Overhead,
     StorageError,
 )
+from lcstore.manager.preemption import Notice
 from lcstore.storage.memory import MemoryBackend
 
 LOOP = Path(__file__).with_name("loop.py")
@@ -522,6 +523,41 @@ def test_a_manager_that_is_closed_below_a_handler_of_the_program_passes_the_sign
         second.close()
         signal.raise_signal(signal.SIGTERM)
         assert first.has_notice
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("was", ["handler", "default"])
+def test_a_manager_that_is_closed_below_a_handler_gives_the_signal_to_what_was_there(was, monkeypatch):
+    """Where nothing was, the process ends; here another handler takes the place of that."""
+    heard: list[int] = []
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        own = (lambda number, frame: heard.append(number)) if was == "handler" else signal.SIG_DFL
+        signal.signal(signal.SIGTERM, own)
+        manager = CheckpointManager(MemoryBackend.fresh(), every=100)
+        of_manager = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, lambda number, frame: of_manager(number, frame))
+        manager.close()
+        if was == "default":
+            monkeypatch.setattr(signal, "raise_signal", heard.append)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        else:
+            signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_notice_that_a_thread_gives_is_heard_below_a_manager_that_a_thread_closed():
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        first, second = Notice(), Notice()
+        with futures.ThreadPoolExecutor() as threads:
+            threads.submit(second.stop).result()
+            threads.submit(first.give).result()
+        assert first.is_given
     finally:
         signal.signal(signal.SIGTERM, before)
 
