@@ -83,7 +83,10 @@ class Manifest:
         right = all(name in value and isinstance(value[name], kind) for name, kind in fields.items())
         if not right or not all(map(_is_row, value["tensors"])):
             raise CorruptionError(f"{where}: what lcstore wrote of the state is none of its own")
-        leaves = [*map(decode_leaf, value["leaves"])]
+        try:
+            leaves = [*map(decode_leaf, value["leaves"])]
+        except CorruptionError as error:
+            raise CorruptionError(f"{where}: {error.message}") from error
         return cls(value["step"], value["structure"], leaves, [Row(*row) for row in value["tensors"]])
 
     def tree(self, tensors: Mapping[str, Array], where: str) -> Any:

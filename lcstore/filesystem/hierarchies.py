@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import zarr
@@ -38,6 +38,8 @@ from lcstore.walks.walker import Walker
 if TYPE_CHECKING:
     from zarr import Group
 
+_STEP: Final = "step"
+
 
 def state_group(snapshot: Snapshot) -> Group:
     """Return the tensors of a state as a group of zarr; see `Store.zarr`."""
@@ -57,7 +59,7 @@ def history_array(
     visited = stops(reader, steps, run=run, line=line)
     found = _having(reader, name, visited.names, visited.listed)
     store = FolderStore(_history_folder, History(reader, name, found))
-    return zarr.open_array(store, path=quoted(name)[-1], mode="r")
+    return zarr.open_array(store, path=_called(name), mode="r")
 
 
 def _having(reader: Reader, name: Name, names: Sequence[NodeName], listed: bool) -> list[NodeName]:
@@ -193,7 +195,7 @@ def _history_folder(history: History) -> Folder:
     def part(at: Sequence[int]) -> File:
         return File([_State(history, at[0], dtype, math.prod(shape) * dtype.itemsize)])
 
-    called = quoted(history.name)[-1]
+    called = _called(history.name)
     about: dict[str, Any] = {
         "name": format_name(history.name),
         "dtype": spec.dtype,
@@ -202,17 +204,25 @@ def _history_folder(history: History) -> Folder:
         "nodes": [name.node for name in history.names],
         "metrics": {metric: [*map(finite, values)] for metric, values in metrics.items()},
     }
-    dims = ["step", *dims_of(history.name, shape)]
+    dims = [_STEP, *dims_of(history.name, shape)]
     array = ZarrArray([len(nodes), *shape], dtype, [1, *(max(1, n) for n in shape)], part, dims, about)
     inside = {
         quoted((metric,))[0]: _along_steps(np.array([math.nan if v is None else v for v in values]))
         for metric, values in metrics.items()
     }
-    inside |= {"step": _along_steps(np.array(about["steps"], np.int64)), called: array}
+    inside |= {_STEP: _along_steps(np.array(about["steps"], np.int64)), called: array}
     return ZarrGroup(inside, {"name": about["name"]})
+
+
+def _called(name: Name) -> str:
+    """Return what the array of a tensor is called beside the steps of its states, which are called `step`."""
+    *above, called = quoted(name)
+    if called != _STEP:
+        return called
+    return ".".join([*above, called]) if above else "value"
 
 
 def _along_steps(values: Array) -> ZarrArray:
     """Return a number for each step as an array."""
     data = File([Literal(values.astype(values.dtype.newbyteorder("<")).tobytes())])
-    return ZarrArray(values.shape, values.dtype, values.shape, lambda at: data, ["step"], {})
+    return ZarrArray(values.shape, values.dtype, values.shape, lambda at: data, [_STEP], {})

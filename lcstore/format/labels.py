@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from operator import index
@@ -80,7 +80,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 def check_at(at: object) -> At:
     """Return what names a state, or raise `InvalidInputError`."""
-    if at == _BEST[:-1]:
+    if isinstance(at, str) and at == _BEST[:-1]:
         raise InvalidInputError(
             "say by which metric a state is the best: 'best:loss', or 'best:accuracy:max'"
         )
@@ -138,13 +138,15 @@ def check_labels(
             raise InvalidInputError(message) from error
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"metric {name!r} is {value!r:.100}, which is no number") from error
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidInputError(f"metadata is {metadata!r:.100}: give a dict, {{'lr': 0.1}}")
     data = dict(metadata or {})
     try:
         dumps(data)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"metadata must be JSON-like: {error}") from error
-    if isinstance(tags, str):
-        raise InvalidInputError(f"tags is the string {tags!r}: give a list of tags")
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidInputError(f"tags is {tags!r:.100}: give a list of tags")
     for tag in tags:
         check_tag(tag)
     return Labels(numbers, data, tuple(dict.fromkeys(tags)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import keras
@@ -24,6 +26,8 @@ _MOMENTS: Final[dict[str, dict[str, str]]] = {
     "RMSprop": {"_velocity": "nu"},
     "SGD": {"_momentum": "trace"},
 }
+#: What Keras calls the states of random numbers.
+_SEEDS: Final = re.compile(r"(^|/)seed_generator_\d+(?=/)")
 _OTHER: Final = "other"
 _BUILD: Final = "build it (give it an Input, or call it on a batch)"
 
@@ -148,13 +152,20 @@ def _together(kinds: Tree) -> Tree:
 
 
 def _by_path(variables: Iterable[Any]) -> dict[str, Any]:
-    """Return variables by their paths. Those that Keras calls alike, as Adafactor's factors, are numbered."""
+    """Return variables by their paths.
+
+    Those that Keras calls alike, as Adafactor's factors, are numbered; so are those that are called as a
+    layer beside them, and the states of random numbers, which Keras numbers from model to model.
+    """
     found: dict[str, Any] = {}
-    for variable in variables:
-        path, count = variable.path, 1
-        while path in found:
+    every = [*variables]
+    layers = {above for one in every for above in accumulate(one.path.split("/")[:-1], "{}/{}".format)}
+    for variable in every:
+        plain, count = _SEEDS.sub(r"\1seed_generator", variable.path), 1
+        path = plain
+        while path in found or path in layers:
             count += 1
-            path = f"{variable.path}:{count}"
+            path = f"{plain}:{count}"
         found[path] = variable
     return found
 

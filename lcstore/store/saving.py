@@ -374,7 +374,7 @@ class Saving(Handle):
             warn(changed, UnrecognisedWarning)
         if self.looks_at_names and layout is not None:
             self.looks_at_names = False
-            for message in unmet_names(self._writer.policy, layout):
+            for message in unmet_names(self._writer.policy, layout, self._writer.plain):
                 warn(message, UnrecognisedWarning)
 
     def moved(self, state: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -155,10 +155,11 @@ def _is_risky(policy: Policy, name: Name) -> bool:
     return policy.ruled(name) == "weights" and is_optimizer(name) and name[-1] not in LIKE_WEIGHTS
 
 
-def unmet_names(policy: Policy, layout: Layout) -> list[str]:
+def unmet_names(policy: Policy, layout: Layout, unfit: Collection[Name] = ()) -> list[str]:
     """Return what is to be said of a policy and a state whose names do not meet.
 
-    That is: rules that match no tensor; and most of a state plain, where nobody asked for that.
+    That is: rules that match no tensor; and most of a state plain, where nobody asked for that, and not for
+    values that no grid holds, as `unfit` tensors have.
     """
     said = []
     matched = {glob: [*filter(matcher(glob), layout.named)] for glob in policy.rules}
@@ -179,6 +180,7 @@ def unmet_names(policy: Policy, layout: Layout) -> list[str]:
             "'plain' keeps them bit for bit (docs/states.md, Optimizers)"
         )
     if not policy.rules and policy.error is not None:
-        found = unrecognised({format_name(s.name): (s.shape, s.dtype, s.role) for s in layout.tensors})
+        looked = [spec for spec in layout.tensors if spec.name not in unfit]
+        found = unrecognised({format_name(s.name): (s.shape, s.dtype, s.role) for s in looked})
         said += [str(found)] if found.matters else []
     return said

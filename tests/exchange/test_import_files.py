@@ -150,8 +150,9 @@ for _ in range(70):
         manifest(format=0),
         manifest(format=99, structure="leaf"),
         manifest(format=0, structure=DEEP, leaves=[1]),
+        manifest(format=0, structure="leaf", leaves=[{"int": "x"}]),
     ],
-    ids=["empty", "no structure", "of a newer lcstore", "too deep"],
+    ids=["empty", "no structure", "of a newer lcstore", "too deep", "a plain value"],
 )
 def test_broken_files_are_left_out_where_that_is_asked_for(tmp_path, content):
     write(tmp_path / "old", 1, 2, 3, 4)

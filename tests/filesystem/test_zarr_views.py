@@ -170,6 +170,18 @@ def test_a_history_is_an_array(store):
     assert there[1:].tobytes() == array[1:].tobytes()
 
 
+def test_a_tensor_that_is_called_step_leaves_the_steps():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step in (3, 5):
+            store.save(step, {"optim": {"step": np.float32(step + 1)}, "step": np.float32(step + 2)})
+        for name, called, more in (("optim/step", "optim.step", 1), ("step", "value", 2)):
+            array = store.zarr_history(name)
+            assert array[:].tolist() == [3.0 + more, 5.0 + more]
+            group = zarr.open_group(array.store, mode="r")
+            assert sorted(group.array_keys()) == sorted({"step", called})
+            assert group["step"][:].tolist() == [3, 5]
+
+
 def test_threads_that_read_a_history_together_go_over_each_edge_about_once():
     far = FarBackend(MemoryBackend.fresh(), 0)
     rng = np.random.default_rng(0)

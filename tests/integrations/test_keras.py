@@ -251,6 +251,46 @@ def test_the_best_weights_go_on_where_layers_are_frozen_or_unfrozen(frozen_first
         second.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=2, verbose=0, callbacks=[checkpoint])
 
 
+def test_a_second_model_of_the_same_names_draws_on_though_keras_numbers_what_it_draws_from():
+    def made():
+        layers = [keras.layers.Dense(5, name="one"), keras.layers.Dropout(0.2, name="drop")]
+        layers += [keras.layers.GaussianNoise(0.1, name="noise"), keras.layers.Dense(1, name="two")]
+        model = keras.Sequential([keras.Input((4,), name="in"), *layers], name="net")
+        model.compile(keras.optimizers.Adam(name="adam"), "mse")
+        return model
+
+    first = made()
+    checkpoint = LcstoreCallback("memory://second-model", policy="lossless", monitor="loss")
+    first.fit(np.ones((8, 4)), np.ones((8, 1)), epochs=1, verbose=0, callbacks=[checkpoint])
+    second = made()
+    checkpoint.load_best(second)
+    assert [*map(bytes, second.get_weights())] == [*map(bytes, first.get_weights())]
+    second.fit(np.ones((8, 4)), np.ones((8, 1)), epochs=2, verbose=0, callbacks=[checkpoint])
+
+
+def test_a_weight_that_is_called_as_a_layer_beside_it():
+    class Odd(keras.Model):
+        def __init__(self):
+            super().__init__(name="odd")
+            self.own = self.add_weight(name="dense", shape=(3,))
+            self.layer = keras.layers.Dense(3, name="dense")
+
+        def call(self, batch):
+            return self.layer(batch) + self.own
+
+    model = Odd()
+    model.compile("sgd", "mse")
+    model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=1, verbose=0)
+    state = ModelState(model)
+    with lcstore.open("memory://odd-names", policy="lossless") as store:
+        store.save(0, {"model": state})
+        before = [*map(bytes, model.get_weights())]
+        model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=1, verbose=0)
+        assert [*map(bytes, model.get_weights())] != before
+        store.restore_into(0, {"model": state})
+    assert [*map(bytes, model.get_weights())] == before
+
+
 def test_weights_for_a_model_that_is_not_built_say_so():
     url = "memory://not-built"
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])

@@ -41,6 +41,22 @@ def test_what_goes_by_name_is_told(store):
         store.save(1, STATE, {"acc": 1.0})
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"metadata": "abc"}, "metadata is 'abc': give a dict"), ({"metadata": [1]}, r"metadata is \[1\]: give"),
+     ({"tags": None}, "tags is None: give a list"), ({"tags": "a"}, "tags is 'a': give a list")],
+)  # fmt: skip
+def test_labels_of_another_kind_are_refused(store, given, said):
+    with pytest.raises(InvalidInputError, match=said):
+        store.save(101, STATE, **given)
+    assert store.steps() == [100]
+
+
+def test_an_array_names_no_state(store):
+    with pytest.raises(InvalidInputError, match="not a ndarray"):
+        store.restore(np.arange(3))
+
+
 def test_methods_are_looked_for_in_the_package():
     for name, method in (("load", "restore"), ("save", "save"), ("verify", "verify")):
         with pytest.raises(AttributeError, match=rf"a store has it, lcstore.open\(url\).{method}$"):

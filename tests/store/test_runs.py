@@ -463,6 +463,22 @@ def test_weights_that_are_not_finite_are_told_of_once():
         assert np.array_equal(store.restore(3)["model"]["fc.weight"], weight, equal_nan=True)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_of_weights_that_are_not_finite_nothing_else_is_said(first):
+    """They are kept bit for bit for their values, and not for their names."""
+    weight = np.ones((128, 256), np.float32)
+    backend = MemoryBackend.fresh()
+    if not first:
+        with lcstore.open(backend) as store:
+            store.save(0, {"params": {"l0": {"kernel": weight}}})
+    with lcstore.open(backend) as store:
+        if not first:
+            store.resume()
+        with pytest.warns() as caught:
+            store.save(1, {"params": {"l0": {"kernel": np.full_like(weight, np.nan)}}})
+    assert [one.category for one in caught] == [lcstore.NotFiniteWarning]
+
+
 def test_a_number_that_two_runs_took_at_once_is_refused():
     backend = MemoryBackend.fresh()
     handles = [lcstore.open(backend) for _ in range(2)]
