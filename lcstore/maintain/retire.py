@@ -166,7 +166,7 @@ def retire_node(
     """
     graph = index.refresh(full=True)
     name = graph.nodes[node]
-    if node in tips(_as_candidates(graph.shown())) - up_to(graph, index.marks.superseded):
+    if node in tips(_as_candidates(graph.shown())) - _superseded(index):
         raise InvalidInputError(_why_it_stays(graph, backend.url, name))
     if node in index.marks.pinned:
         held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")
@@ -193,6 +193,15 @@ def _why_it_stays(graph: Graph, url: str, name: NodeName) -> str:
     whole = f"lcstore retire {shlex.quote(url)} --run {name.run_id}{alone} --run-is-dead --apply"
     more = " (without --after, of all states of the run)" if steps else ""
     return f"{said}. If no process goes on with that run, this lets go of the state{more} at once: `{whole}`"
+
+
+def _superseded(index: Index) -> set[str]:
+    """Return the nodes of runs that others took the place of; the latest of all is none.
+
+    A repair may have let go of all that the other run had.
+    """
+    latest = index.graph.latest()
+    return up_to(index.graph, index.marks.superseded) - ({latest.node} if latest is not None else set())
 
 
 def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) -> None:
@@ -257,7 +266,7 @@ def tags_that_go(index: Index, going: Iterable[Retired]) -> Iterable[str]:
 
 def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]:
     tags, marks = index.tags(), index.marks
-    over, anchors, found = up_to(index.graph, marks.superseded), dict[str, int](), []
+    over, anchors, found = _superseded(index), dict[str, int](), []
     for node, record in records.items():
         own, exact, layout = record.edge.nbytes, record.exact, index.layout(record.layout)
         let_go = node in marks.inexact

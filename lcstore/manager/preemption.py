@@ -99,22 +99,20 @@ class Notice:
         if threading.current_thread() is threading.main_thread():
             self._give_back()
         if self._signalled:
-            signal.raise_signal(signal.SIGTERM)
-            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-                sys.exit(128 + signal.SIGTERM)
+            _raise(signal.SIGTERM)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         """Do what was done before with a signal that comes after `stop`, in another thread or to a handler
         that somebody has set over this one, and which calls this one."""
         before, on_main = _still_there(self._before), threading.current_thread() is threading.main_thread()
         if on_main and self._give_back():
-            signal.raise_signal(number)
+            _raise(number)
         elif callable(before):
             if on_main or _waits(before) is not None:  # another thread only tells notices
                 before(number, frame)
         elif on_main and before != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+            _raise(number)
 
     def _give_back(self) -> bool:
         """Have what was there before handle the signal; return whether this one did. In the main thread."""
@@ -123,6 +121,13 @@ class Notice:
         before = _still_there(self._before)
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
         return True
+
+
+def _raise(number: int) -> None:
+    """Have a signal do what it does by now; the first process of a container, which it does not end, ends."""
+    signal.raise_signal(number)
+    if signal.getsignal(number) == signal.SIG_DFL:
+        sys.exit(128 + number)
 
 
 def _waits(handler: Any) -> Notice | None:

@@ -223,7 +223,7 @@ def _earlier(reader: Reader, at: At, lost: NodeName) -> list[NodeName]:
     """
     graph = reader.index.graph
     line = [name for name in reversed(line_to(graph, lost.node)) if name != lost]
-    if at == lost.node:
+    if isinstance(at, str) and len(at) > 7 and lost.node.startswith(at):
         return line
     others = {name for name in graph.shown() if name.order < lost.order}.difference(line)
     return line + sorted(others, key=lambda name: name.order, reverse=True)

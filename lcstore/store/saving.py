@@ -182,7 +182,7 @@ class Saving(Handle):
         >>> store.info("last").metrics
         {'loss': 1.5}
         """
-        step, labels = self._asked(step, metrics, metadata, tags, exact, skip_below)
+        step, labels = self._asked(step, metrics, metadata, tags, exact, skip_below, timeout)
         with self._alone():
             started, buffers = time.perf_counter(), self._saver.buffers
             staged = stage(step, state, labels, exact=exact, touched=touched, copy=False, buffers=buffers)
@@ -237,7 +237,7 @@ class Saving(Handle):
         >>> future.result().step
         40
         """
-        step, labels = self._asked(step, metrics, metadata, tags, exact, skip_below)
+        step, labels = self._asked(step, metrics, metadata, tags, exact, skip_below, timeout)
         with self._saver.turn():
             self._check_open()
             started, buffers = time.perf_counter(), self._saver.buffers
@@ -308,6 +308,7 @@ class Saving(Handle):
         tags: Sequence[str],
         exact: bool,
         skip_below: float,
+        timeout: float | None,
     ) -> tuple[int, Labels]:
         """Return step and labels of a save, checked."""
         labels = check_labels(metrics, metadata, tags)
@@ -315,6 +316,8 @@ class Saving(Handle):
             raise InvalidInputError(f"exact is {exact!r:.100}; it is True or False")
         if not (isinstance(skip_below, int | float | np.floating) and skip_below >= 0):
             raise InvalidInputError(f"skip_below is {skip_below!r:.100}; it is a distance, 0 or more")
+        if timeout is not None and not isinstance(self._backend, PatientBackend):
+            raise InvalidInputError(f"{self.url} is not waited for: open it with a timeout to bound saves")
         self._check_writable()
         return check_step(step), labels
 
@@ -393,8 +396,4 @@ class Saving(Handle):
         """Bound what a save of some bytes asks of the storage."""
         if isinstance(self._backend, PatientBackend):
             return deadline(self._backend.patience.whole_save(nbytes) if timeout is None else timeout)
-        if timeout is not None:
-            raise InvalidInputError(
-                f"{self.url} is not waited for: open it with a timeout to bound its saves"
-            )
         return nullcontext()

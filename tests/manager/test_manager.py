@@ -541,7 +541,8 @@ def test_a_manager_that_is_closed_below_a_handler_gives_the_signal_to_what_was_t
         manager.close()
         if was == "default":
             monkeypatch.setattr(signal, "raise_signal", heard.append)
-            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):  # had it not ended the process
+                os.kill(os.getpid(), signal.SIGTERM)
             assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         else:
             signal.raise_signal(signal.SIGTERM)

@@ -250,5 +250,8 @@ def test_a_run_of_which_nothing_is_left_gives_no_other_one():
     with lcstore.open(backend, "r") as store:
         with pytest.raises(lcstore.CorruptionError):
             store.restore(run=run_id, on_corrupt="previous")
+        for name in (info.node, info.node[:8]):
+            with pytest.raises(lcstore.CorruptionError):
+                store.restore(name, on_corrupt="previous")
         with pytest.warns(lcstore.FallbackWarning, match=r"this is step 0 of run 1 \(.*\), 1 save before"):
             store.restore(on_corrupt="previous")

@@ -577,11 +577,16 @@ def test_a_repair_holds_single_objects(tmp_path, dry_run):
     assert peak < sum(path.stat().st_size for path in damaged) / 2
 
 
-def test_the_latest_state_that_a_repair_leaves_is_not_let_go_of():
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_latest_state_that_a_repair_leaves_is_not_let_go_of(resumed):
     backend = MemoryBackend.fresh()
     with lcstore.open(backend, durability="none") as store:
-        for step in range(4):
+        for step in range(3 if resumed else 4):
             store.save(step, state(step))
+    with lcstore.open(backend, durability="none") as store:
+        if resumed:
+            store.resume()
+            store.save(3, state(3))
         folder = keys.edge_folder(store._index.record(store.info(3).node).edge.id)
     for key in backend.list(folder):
         if "weights" in key and "/c." in key:
@@ -592,6 +597,8 @@ def test_the_latest_state_that_a_repair_leaves_is_not_let_go_of():
         with pytest.raises(lcstore.InvalidInputError, match="step 2 is the latest state of run 1"):
             store.retire(2)
         store.retire(1)
+        assert store.steps() == [0, 2]
+        store.retain("every:1000")
         assert store.steps() == [0, 2]
 
 

@@ -144,7 +144,7 @@ def test_after_a_resume_rows_count_from_what_was_restored(begun):
     assert set(np.flatnonzero((back != store.restore(1)["model"]["table.weight"]).any(axis=1))) == {8}
 
 
-@pytest.mark.parametrize("lost_by", ["skipping", "failing"])
+@pytest.mark.parametrize("lost_by", ["skipping", "failing", "a timeout"])
 @pytest.mark.parametrize("is_told", [True, False])
 def test_rows_of_a_save_that_did_not_come_about_count_with_the_next(lost_by, is_told):
     made, broken = Table(), [False]
@@ -160,12 +160,16 @@ def test_rows_of_a_save_that_did_not_come_about_count_with_the_next(lost_by, is_
         touched = {PATH: [unseen]} if is_told else None  # anything may have changed
         if lost_by == "skipping":
             assert store.save(2, state, touched=touched, skip_below=0.5).kind == "skipped"
+        elif lost_by == "a timeout":  # of a store that is not waited for: at once, and nothing was asked
+            with pytest.raises(lcstore.InvalidInputError, match="is not waited for"):
+                store.save_async(2, state, touched=touched, timeout=3)
+            touched = {PATH: [5, unseen]}
         else:
             broken[0] = True
             with pytest.raises(lcstore.StorageError):
                 store.save(2, state, touched=touched)
             broken[0] = False
-        store.save(3, made.step([5]), touched={PATH: [5]})
+        store.save(3, made.step([5]), touched=touched if lost_by == "a timeout" else {PATH: [5]})
         assert store.steps()[-1] == 3
         back = store.restore(3)["model"]["table.weight"]
         assert np.abs(back[[5, unseen]] - made.table[[5, unseen]]).max() < 0.03
