@@ -161,5 +161,5 @@ def _decode_levels(data: memoryview, frame: Frame, count: int) -> Array:
     inner = parse_frame(data, expected=count, proved=frame.proved)
     if inner.quantizer != f.LINEAR or inner.dtype != np.dtype(f"i{max(frame.dtype.itemsize, 4)}"):
         raise CorruptionError("the frame's levels are not integers of its width")
-    levels = restored(inner, make_filler(inner))
+    levels = restored(inner, make_filler(inner), np.empty(count, inner.dtype))
     return np.left_shift(levels, frame.parameter, out=levels) if frame.parameter else levels

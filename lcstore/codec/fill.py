@@ -23,8 +23,6 @@ _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
 #: float16 is computed in float32, where this pattern (65536) is the first that it does not hold.
 _INFINITY_OF_HALF = 0x47800000
 MOST_MANTISSA = 7
-#: log2 of a step size must stay here, so that a step size and its reciprocal are normal float64 numbers.
-MIN_EXPONENT, MAX_EXPONENT = -1022, 1000
 _Fill: TypeAlias = Callable[[Array, Array, int, Array], int]
 
 
@@ -118,7 +116,8 @@ def _linear_fill(frame: Frame, scales: Array, integers: bool) -> tuple[_Fill, Ar
 
 def step_sizes(exponents: Array, mantissa: int) -> Array:
     """Return the step sizes of floats, ``float64``, of the scales of blocks, ``int16``."""
-    if exponents.size and not MIN_EXPONENT <= exponents.min() <= exponents.max() <= MAX_EXPONENT:
+    least, most = quantize.LEAST_EXPONENT, quantize.MOST_EXPONENT
+    if exponents.size and not least <= exponents.min() <= exponents.max() <= most:
         raise CorruptionError("the frame's step sizes are out of range")
     return np.ldexp(256.0 + mantissa, exponents.astype(np.int64) - 8)
 
@@ -161,38 +160,28 @@ class Filling(Protocol):
         """Return the values of scattered elements."""
 
 
-def restored(
-    frame: Frame, fill: Filling, low: int = 0, high: int | None = None, out: Array | None = None
-) -> Array:
-    """Return elements ``low:high`` of a frame of levels, in its dtype; or fill `out` with all of them.
+def restored(frame: Frame, fill: Filling, out: Array) -> Array:
+    """Fill `out` with the values of a frame of levels, in its dtype, and return it.
 
     Raises
     ------
     CorruptionError
         The frame does not decode.
     """
-    high = frame.count if high is None else high
-    first = (low >> f.SEGMENT) << f.SEGMENT  # a multiple of every block and segment
-    zero = frame.coder == f.ZERO
-    if out is None:
-        out = np.zeros(max(high - first, 0), frame.dtype)
-    elif zero:
+    if frame.coder == f.ZERO:
         out[:] = 0
-    coded = _zero_spans(frame, first, high) if zero else Levels(frame).spans(low, high)
+    coded = _zero_spans(frame) if frame.coder == f.ZERO else Levels(frame).spans(0, out.size)
     for span in map(fill.in_order, coded):
-        begin = span.start - first
-        part = span.levels[: out.size - begin]
-        fill.run(span.start, part, out[begin : begin + part.size])
-        near = span.places < part.size
-        if near.any():
-            places = span.places[near]
-            out[begin + places] = fill.few(span.start + places, span.values[near])
-    return out[low - first :]
+        here = out[span.start : span.start + span.levels.size]
+        fill.run(span.start, span.levels, here)
+        if span.places.size:
+            here[span.places] = fill.few(span.start + span.places, span.values)
+    return out
 
 
-def _zero_spans(frame: Frame, first: int, high: int) -> Iterator[Span]:
+def _zero_spans(frame: Frame) -> Iterator[Span]:
     """Yield levels of zero: on logarithmic scales they stand for more than zero."""
     if frame.quantizer in (f.LOG, *f.OF_MATRICES):
-        for start in range(first, high, 1 << f.SEGMENT):
-            levels = np.zeros(min(high - start, 1 << f.SEGMENT), np.int8)
+        for start in range(0, frame.count, 1 << f.SEGMENT):
+            levels = np.zeros(min(frame.count - start, 1 << f.SEGMENT), np.int8)
             yield Span(start, levels, np.empty(0, np.int64), np.empty(0, np.int64))

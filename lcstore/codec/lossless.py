@@ -100,21 +100,13 @@ def _lay(room: Array, at: int, pieces: Iterable[Buffer]) -> int:
     return at
 
 
-def decode_lossless(frame: Frame, low: int = 0, high: int | None = None) -> Array:
-    """Return elements ``low:high`` of a lossless frame, in one dimension.
-
-    Raises
-    ------
-    CorruptionError
-        A plane does not decode.
-    """
-    high = frame.count if high is None else high
-    first = (low >> f.SEGMENT) << f.SEGMENT
-    out = np.empty(max(high - first, 0), frame.dtype)
+def decode_lossless(frame: Frame, out: Array | None = None) -> Array:
+    """Return the elements of a lossless frame, in `out`; `CorruptionError` if a plane does not decode."""
+    out = np.empty(frame.count, frame.dtype) if out is None else out
     read = LosslessReader(frame).read
     for at in range(0, out.size, SPAN):
-        read(first + at, out[at : at + SPAN])
-    return out[low - first :]
+        read(at, out[at : at + SPAN])
+    return out
 
 
 class LosslessReader:

@@ -301,7 +301,7 @@ def _decode_levels(frame: Frame, gone: Array | None) -> Array:
     inner = parse_frame(_parts(frame)[0], expected=left)
     if inner.quantizer != f.LINEAR or inner.dtype not in _LEVELS[frame.dtype.itemsize == 8]:
         raise CorruptionError("the frame's levels are not integers")
-    coded = restored(inner, make_filler(inner))
+    coded = restored(inner, make_filler(inner), np.empty(left, inner.dtype))
     if gone is None:
         return coded
     levels = np.zeros(frame.count, coded.dtype)

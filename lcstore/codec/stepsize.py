@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from lcstore.codec.fill import MAX_EXPONENT, MIN_EXPONENT
+from lcstore.kernels.quantize import LEAST_EXPONENT, MOST_EXPONENT
 
 
 class StepSize(NamedTuple):
@@ -17,13 +17,13 @@ class StepSize(NamedTuple):
     @classmethod
     def at_most(cls, value: float) -> StepSize:
         """Return the largest step size that is no more than a positive `value`; the nearest if none is."""
-        fraction, power = math.frexp(min(value, 2.0**MAX_EXPONENT))
-        return cls(power - 1, int(fraction * 512) - 256) if power > MIN_EXPONENT else cls(MIN_EXPONENT)
+        fraction, power = math.frexp(min(value, 2.0**MOST_EXPONENT))
+        return cls(power - 1, int(fraction * 512) - 256) if power > LEAST_EXPONENT else cls(LEAST_EXPONENT)
 
     @property
     def allowed(self) -> bool:
         """Return whether a frame may say it."""
-        return MIN_EXPONENT <= self.exponent <= MAX_EXPONENT
+        return LEAST_EXPONENT <= self.exponent <= MOST_EXPONENT
 
     @property
     def size(self) -> float:

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import SPAN
 from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.fill import (
     MANTISSA,
-    MAX_EXPONENT,
-    MIN_EXPONENT,
     Filler,
     base_unit,
     log_top,
@@ -25,7 +22,7 @@ from lcstore.codec.fill import (
     working_dtype,
 )
 from lcstore.codec.frame import Frame, Framed, build_frame, framed, parse_frame
-from lcstore.codec.lossless import LosslessReader, decode_lossless
+from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.predicted import decode_predicted
 from lcstore.codec.scales import pack_scales
@@ -275,19 +272,13 @@ def _promote(counts: Array, half: int, keep: int) -> Array:
     return np.sort(used[order[:keep]])
 
 
-def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
-    """Return elements ``low:high`` of a frame in their dtype.
-
-    Raises
-    ------
-    CorruptionError
-        The frame does not decode.
-    """
-    if frame.quantizer == f.LOSSLESS:
-        return decode_lossless(frame)[low:high]
+def decode_values(frame: Frame) -> Array:
+    """Return the elements of a frame in their dtype; errors as for `decode_into`."""
     if frame.quantizer == f.PREDICTED:
-        return decode_predicted(frame)[low:high]
-    return restored(frame, _filler(frame), low, high)
+        return decode_predicted(frame)
+    out = np.empty(frame.count, frame.dtype)
+    decode_into(frame, out)
+    return out
 
 
 def decode_into(frame: Frame, out: Array) -> None:
@@ -299,13 +290,11 @@ def decode_into(frame: Frame, out: Array) -> None:
         The frame does not decode; `out` may then be filled in part.
     """
     if frame.quantizer == f.LOSSLESS:
-        read = LosslessReader(frame).read
-        for low in range(0, out.size, SPAN):
-            read(low, out[low : low + SPAN])
+        decode_lossless(frame, out)
     elif frame.quantizer == f.PREDICTED:
         out[:] = decode_predicted(frame)
     else:
-        restored(frame, _filler(frame), out=out)
+        restored(frame, _filler(frame), out)
 
 
 def values_back(made: Framed) -> Iterator[tuple[int, Array]]:
@@ -352,7 +341,7 @@ def _sizes(values: Array) -> Array:
     """Return the magnitudes of finite values that are not zero, cut to what a step size can be."""
     wide = working(values)
     sizes: Array = np.abs(wide[np.isfinite(wide) & (wide != 0)].astype(np.float64))
-    np.minimum(sizes, 2.0**MAX_EXPONENT, out=sizes)
+    np.minimum(sizes, 2.0**quantize.MOST_EXPONENT, out=sizes)
     return sizes
 
 
@@ -364,4 +353,4 @@ def exponent_for(scale: float, bits: float) -> int:
     if scale <= 0:
         return 0
     exponent = math.floor(math.log2(scale) + math.log2(math.sqrt(2 * math.pi * math.e)) - bits + 0.5)
-    return max(MIN_EXPONENT, min(MAX_EXPONENT, exponent))
+    return max(quantize.LEAST_EXPONENT, min(quantize.MOST_EXPONENT, exponent))

@@ -10,8 +10,9 @@ from typing import Self, TypeAlias
 from lcstore.edges.columns import joined
 from lcstore.errors import CorruptionError, InvalidInputError, TruncatedError
 from lcstore.format import keyforms, keys
-from lcstore.format.fields import HASH, ID, Fields, columns_to_json, header, open_fields, written
+from lcstore.format.fields import Fields, columns_to_json, header, open_fields, written
 from lcstore.format.hashing import hash_of
+from lcstore.format.keyforms import DIGEST_RE, ID_RE
 from lcstore.format.strictjson import dumps, loads
 from lcstore.graph.refs import ROOT
 from lcstore.layout.qualified import FIRST_PART
@@ -60,7 +61,7 @@ class ObjectRef:
             raise fields.wrong(name, "named as an object of its edge", suffix)
         if type(nbytes) is not int or not 0 <= nbytes <= MAX_CHUNK_BYTES:
             raise fields.wrong(name, f"of 0 to {MAX_CHUNK_BYTES} bytes", nbytes)
-        if not isinstance(digest, str) or HASH.fullmatch(digest) is None:
+        if not isinstance(digest, str) or DIGEST_RE.fullmatch(digest) is None:
             raise fields.wrong(name, "with a hash", digest)
         return cls(f"{folder}/{suffix}", nbytes, digest)
 
@@ -156,7 +157,7 @@ class PartBody:
             name,
             objects,
             columns,
-            layout=fields.form("layout", HASH),
+            layout=fields.form("layout", DIGEST_RE),
             exact=fields.nullable(
                 "exact", lambda name: ExactBody.from_json(fields.take(name), folder, key=fields.key)
             ),
@@ -223,7 +224,7 @@ class EdgeBody:
     def from_json(cls, value: object, *, own: bool, fetch: Fetch | None, key: str) -> Self:
         """Return the edge in a field of a record; `fetch` gets the parts that are objects of their own."""
         fields = Fields(value, key=key, where="edge")
-        edge, base = fields.form("id", ID), fields.form("base", ID, ROOT)
+        edge, base = fields.form("id", ID_RE), fields.form("base", ID_RE, ROOT)
         items = fields.items("parts")
         fields.done()
         check(len(items), MAX_PARTS, "number of parts of an edge", key=key)
@@ -285,7 +286,7 @@ def _part(
 
 def _read_part(data: bytes, edge: str, *, own: bool, key: str, stored: ObjectRef | None = None) -> PartBody:
     fields = open_fields(loads(data, key=key), kind="part", key=key)
-    of = fields.form("edge", ID)
+    of = fields.form("edge", ID_RE)
     part = PartBody.from_fields(fields, edge, own=own, stored=stored)
     fields.done()
     if of != edge or (stored is not None and stored.key != keys.part_key(edge, part.name)):

@@ -30,9 +30,6 @@ FEATURES: Final[frozenset[str]] = frozenset()
 #: Greatest magnitude of an integer among named numbers.
 MAX_NUMBER: Final = (1 << 63) - 1
 
-ID: Final = re.compile("[0-9a-f]{32}")
-RUN_ID: Final = re.compile("[0-9a-f]{8}")
-HASH: Final = re.compile("[0-9a-f]{64}")
 NAME: Final = re.compile("[a-z0-9][a-z0-9_.-]{0,99}")
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 #: JSON has no other word for these, and a loss may well be one of them.
@@ -81,11 +78,11 @@ class Fields:
             raise self.wrong(name, "true or false", value)
         return value
 
-    def text(self, name: str, limit: int, *, least: int = 0) -> str:
-        """Return a text of `least` to `limit` characters."""
+    def text(self, name: str, limit: int) -> str:
+        """Return a text of at most `limit` characters."""
         value = self.take(name)
-        if not isinstance(value, str) or not least <= len(value) <= limit:
-            raise self.wrong(name, f"a text of {least} to {limit} characters", value)
+        if not isinstance(value, str) or len(value) > limit:
+            raise self.wrong(name, f"a text of at most {limit} characters", value)
         return value
 
     def form(self, name: str, form: re.Pattern[str], *others: str) -> str:

@@ -11,7 +11,8 @@ from typing import Final, Self, TypeVar
 
 from lcstore.errors import CorruptionError
 from lcstore.format import keys, markkeys
-from lcstore.format.fields import ID, RUN_ID, header, open_fields, record_id, written
+from lcstore.format.fields import header, open_fields, record_id, written
+from lcstore.format.keyforms import ID_RE, RUN_ID_RE
 from lcstore.format.strictjson import dumps, loads
 
 MAX_REASON_CHARS: Final = 2_000
@@ -43,7 +44,7 @@ class TagRecord:
         fields = open_fields(loads(data, key=key), kind=markkeys.TAG_KINDS, key=key)
         record = cls(
             name=fields.checked("name", markkeys.check_tag),
-            node=fields.nullable("node", lambda field: fields.form(field, ID)),
+            node=fields.nullable("node", lambda field: fields.form(field, ID_RE)),
             seq=fields.integer("seq", keys.MAX_SEQ),
             created=fields.time("created"),
             kind=markkeys.tag_kind(fields.kind),
@@ -83,11 +84,11 @@ class RetiredRecord:
         """Return the record in `data`. `read_retired` also checks it against its name."""
         fields = open_fields(loads(data, key=key), kind="retired", key=key)
         record = cls(
-            node=fields.form("node", ID),
+            node=fields.form("node", ID_RE),
             reason=fields.text("reason", MAX_REASON_CHARS),
             created=fields.time("created"),
             what=fields.text("what", MAX_SCOPE_CHARS),
-            run=fields.form("run", RUN_ID) if fields.has("run") else None,
+            run=fields.form("run", RUN_ID_RE) if fields.has("run") else None,
         )
         fields.done()
         if not markkeys.is_retirable(record.what):
@@ -124,8 +125,8 @@ class CondemnedRecord:
         """Return the record in `data`. `read_condemned` also checks it against its name."""
         fields = open_fields(loads(data, key=key), kind="condemned", key=key)
         record = cls(
-            edge=fields.form("edge", ID),
-            node=fields.nullable("node", lambda field: fields.form(field, ID)),
+            edge=fields.form("edge", ID_RE),
+            node=fields.nullable("node", lambda field: fields.form(field, ID_RE)),
             scope=fields.text("scope", MAX_SCOPE_CHARS),
             created=fields.time("created"),
         )

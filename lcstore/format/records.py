@@ -18,8 +18,6 @@ from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ExactBody, Fetch, ObjectRef
 from lcstore.format.fields import (
-    ID,
-    RUN_ID,
     Fields,
     header,
     numbers_to_json,
@@ -28,6 +26,7 @@ from lcstore.format.fields import (
     written,
 )
 from lcstore.format.hashing import hash_of
+from lcstore.format.keyforms import ID_RE, RUN_ID_RE
 from lcstore.format.strictjson import dumps, loads
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.limits import MAX_STEP
@@ -113,9 +112,9 @@ class NodeRecord:
         record = cls(
             step=fields.integer("step", MAX_STEP),
             run=fields.integer("run", keys.MAX_RUN),
-            run_id=fields.form("run_id", RUN_ID),
+            run_id=fields.form("run_id", RUN_ID_RE),
             seq=fields.integer("seq", keys.MAX_SEQ),
-            parent=fields.nullable("parent", lambda name: fields.form(name, ID)),
+            parent=fields.nullable("parent", lambda name: fields.form(name, ID_RE)),
             created=fields.time("created"),
             edge=edge,
             metrics={name: float(value) for name, value in _floats(fields, "metrics").items()},
@@ -166,7 +165,7 @@ class EdgeRecord:
         """Return the record in `data`. `read_edge` also checks it against its name."""
         fields = open_fields(_unseal(data, key), kind="edge", key=key)
         record = cls(
-            target=fields.form("target", ID),
+            target=fields.form("target", ID_RE),
             edge=EdgeBody.from_json(fields.take("edge"), own=False, fetch=fetch, key=key),
             created=fields.time("created"),
             stats=fields.numbers("stats"),

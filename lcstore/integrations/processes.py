@@ -65,6 +65,9 @@ def of_the_first(make: Callable[[], _T]) -> _T:
             told[0] = make()
         except LcstoreError as error:
             told[1] = error
+        except Exception as error:  # of any kind: the others wait to be told
+            told[1] = LcstoreError(f"the first process failed: {type(error).__name__}: {error}")
+            told[1].__cause__ = error
     torch.distributed.broadcast_object_list(told)
     made, failed = told
     if failed is not None:

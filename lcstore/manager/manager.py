@@ -186,7 +186,7 @@ class CheckpointManager:
         if rank():
             return False
         self._offered = step
-        self._meter.enter(step, saving=self.store.is_saving)
+        self._meter.enter(step, saving=self.store.is_saving, state=state)
         told = self._notice.is_given
         try:
             if not told:  # the last save goes on whatever became of the one before
@@ -195,7 +195,7 @@ class CheckpointManager:
                 self._answered = told
                 return False
             self._meter.begun(step)
-            state = state() if callable(state) else state
+            state = self._meter.ready(state() if callable(state) else state)
             if self._notice.is_given:
                 self._save_last(step, state, metrics, labels)
             elif self._background:

@@ -6,9 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from statistics import median
-from typing import Final
+from typing import Final, TypeVar
 
 from lcstore.manager.schedule import Pace
+from lcstore.state.frameworks import wait_for
+
+T = TypeVar("T")
 
 #: Steps and saves that are remembered: the median of them is what one takes.
 _STEPS: Final = 50
@@ -42,6 +45,11 @@ class Meter:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._steps: deque[float] = deque(maxlen=_STEPS)
+        #: The same of those since the last save; and seconds and steps of all of these.
+        self._fresh: deque[float] = deque(maxlen=_STEPS)
+        self._seconds, self._count = 0.0, 0
+        #: Whether steps are computed behind the loop, so that what fresh ones took says little yet.
+        self._queued = False
         self._saves: deque[_Save] = deque(maxlen=_SAVES)
         self._first: _Save | None = None
         self._last: int | None = None
@@ -52,7 +60,7 @@ class Meter:
         self._saving = False
         self._entered = 0.0
 
-    def enter(self, step: int, *, saving: bool) -> None:
+    def enter(self, step: int, *, saving: bool, state: object = None) -> None:
         """Take note that a step has ended; a second time for one step changes nothing.
 
         Parameters
@@ -61,12 +69,18 @@ class Meter:
             The step.
         saving
             Whether a save is under way.
+        state
+            Of the end of the step. JAX has many steps wait to be computed while the loop goes on: where a
+            save ends, those that were computed beside it are told from those that follow.
         """
+        if self._saving and not saving:
+            wait_for(state)
         self._entered = self._clock()
         if self._step is not None and step > self._step:
             count, seconds = step - self._step, self._entered - self._left
             if not (saving or self._saving):
-                self._steps.append(seconds / count)
+                self._fresh.append(seconds / count)
+                self._seconds, self._count = self._seconds + seconds, self._count + count
             elif self._saves:
                 self._saves[-1].slow += seconds
                 self._saves[-1].steps += count
@@ -77,6 +91,22 @@ class Meter:
         self._saves.append(_Save())
         self._first = self._first or self._saves[-1]
         self._last, self._began = step, self._entered
+
+    def ready(self, state: T) -> T:
+        """Return the state to be saved once it is computed: that takes time of steps, and none of a save."""
+        before = self._clock()
+        wait_for(state)
+        seconds = self._clock() - before
+        self._entered += seconds
+        if self._fresh:
+            self._queued = seconds > median(self._fresh)
+            each = (self._seconds + seconds) / self._count
+            self._steps.extend([each] * len(self._fresh) if self._queued else self._fresh)
+            self._fresh.clear()
+            self._seconds, self._count = 0.0, 0
+        elif len(self._saves) > 1:  # the save before is under way yet
+            self._saves[-2].slow += seconds
+        return state
 
     def leave(self, *, saving: bool) -> None:
         """Take note that the loop goes on."""
@@ -92,9 +122,10 @@ class Meter:
     def pace(self, step: int) -> Pace:
         """Return what was measured until now, at the end of a step."""
         seconds = self._clock() - self._began
-        if not self._steps:
+        known = self._steps if self._queued and self._steps else [*self._steps, *self._fresh][-_STEPS:]
+        if not known:
             return Pace(step, self._last, seconds, None, None)
-        each = median(self._steps)
+        each = median(known)
         return Pace(step, self._last, seconds, each, self._cost(each))
 
     def _cost(self, step: float) -> float | None:

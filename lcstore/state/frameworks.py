@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
@@ -79,6 +80,14 @@ def is_instance(obj: object, module: str, name: str) -> bool:
     """Return whether `obj` is of a class of a module, which is not imported to find out."""
     cls = defined(module, name)
     return isinstance(cls, type) and isinstance(obj, cls)
+
+
+def wait_for(state: object) -> None:
+    """Wait until JAX has computed all arrays of a state, if any are its own."""
+    jax = sys.modules.get("jax")
+    with suppress(Exception):  # what it failed with is met where the arrays are read
+        if jax is not None:
+            jax.block_until_ready(state)
 
 
 def is_array(obj: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -141,3 +142,36 @@ def test_asking_twice_for_a_step_measures_it_once():
         meter.leave(saving=False)
     assert meter.pace(5).step_seconds == 2.0
     assert meter.pace(5).save_seconds is None
+
+
+@pytest.mark.parametrize("ahead", [0, 8, 32])
+@pytest.mark.parametrize("beside", [0.0, 2.0])
+def test_steps_that_wait_to_be_computed_are_no_cost_of_a_save(ahead, beside, monkeypatch):
+    """As JAX has them: a loop goes on while so many steps are computed behind it."""
+    step, blocked, share = 0.1, 0.3, 0.1
+    now = computed = 0.0
+    saved, until = [], 0.0
+
+    def wait(state):
+        nonlocal now
+        assert state == "state"
+        now = max(now, computed)
+
+    monkeypatch.setattr("lcstore.manager.meter.wait_for", wait)
+    meter = Meter(lambda: now)
+    for number in range(1000):
+        now = max(now + 0.001, computed - ahead * step)
+        begins = max(now, computed)
+        computed = begins + step * (2 if begins < until else 1)  # beside a save they are half as fast
+        meter.enter(number, saving=now < until, state="state")
+        if Overhead(share).is_due(meter.pace(number)):
+            meter.begun(number)
+            assert meter.ready("state") == "state"
+            now += blocked
+            until = now + beside
+            saved.append(number)
+        meter.leave(saving=now < until)
+    gaps = [b - a for a, b in itertools.pairwise(saved[5:])]
+    wanted = (blocked + beside / 2) / step / share
+    assert len(gaps) >= 3
+    assert all(0.8 * wanted < gap < 1.2 * wanted for gap in gaps), gaps
