@@ -36,17 +36,15 @@ class Room:
         """Have all back that was borrowed."""
         self._next = 0
 
-    def borrow(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
+    def borrow(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return memory that no other borrows before `begin`. What was there before is left in it."""
-        nbytes = math.prod(np.atleast_1d(shape)) * np.dtype(dtype).itemsize
-        if self._next == len(self._borrowed):
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        at, self._next = self._next, self._next + 1
+        if at == len(self._borrowed):
             self._borrowed.append(np.empty(0, np.uint8))
-        if self._borrowed[self._next].size < nbytes:
-            self._borrowed[self._next] = np.empty(
-                nbytes + nbytes // 8, np.uint8
-            )  # the next may need a bit more
-        self._next += 1
-        return self._borrowed[self._next - 1][:nbytes].view(dtype).reshape(shape)
+        if self._borrowed[at].size < nbytes:
+            self._borrowed[at] = np.empty(nbytes + nbytes // 8, np.uint8)  # the next may need a bit more
+        return self._borrowed[at][:nbytes].view(dtype).reshape(shape)
 
     @cached_property
     def levels(self) -> Array:

@@ -100,10 +100,10 @@ class Deltas:
     def __init__(self, deltas: Sequence[Delta], room: decode.Room) -> None:
         frames = [delta.frame for delta in deltas]
         self._named = [(delta.named, delta.frame.count) for delta in deltas]
-        self._room, self._sums = room, room.borrow(BLOCK, np.int8)
+        self._room, self._sums = room, room.borrow((BLOCK,), np.int8)
         self._told = np.zeros((len(frames), len(adding.COLUMNS)), np.int64)
         ends = np.cumsum([0, *(decode.words_of(frame.payload) for frame in frames)]).tolist()
-        self._words = room.borrow(ends[-1], np.uint64)
+        self._words = room.borrow((ends[-1],), np.uint64)
         self._directories = np.concatenate([frame.directory for frame in frames])
         self._scales = np.concatenate([delta.scales for delta in deltas])
         several = len(frames), TABLE_SIZE

@@ -144,12 +144,13 @@ class Path:
         live, begins = self._live(pieces)
         if not len(live):
             return
-        room = self._rooms.pop() if self._rooms else Room()
+        try:
+            room = self._rooms.pop()  # at once: other threads take some, too
+        except IndexError:
+            room = Room()
         room.begin()
-        dtype, size = (
-            composed_dtype(self.layout.pools[pool]),
-            self.longest(pool, chunk) if out is None else out.size,
-        )
+        size = self.longest(pool, chunk) if out is None else out.size
+        dtype = composed_dtype(self.layout.pools[pool])
         places = [*block_places(*(span or live.span), size)]
         steps: list[Step | Delta] = []
         held = 0

@@ -140,7 +140,7 @@ def test_deltas_together_are_what_they_are_one_by_one(seed, runs, begins):
     rng, room = np.random.default_rng(seed), Room()
     track, wanted = np.zeros((2, 300), np.int32)
     for _ in range(begins):
-        room.borrow(int(rng.integers(1, 99)), np.int16)
+        room.borrow((int(rng.integers(1, 99)),), np.int16)
     room.begin()
     steps: list[Step | Delta] = []
     for count, scale, sign, top, zeros in runs:
