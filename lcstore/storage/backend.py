@@ -258,9 +258,11 @@ class BaseBackend(ABC):
             raise InvalidInputError(self.refusal, key=key)
 
 
-@contextmanager
-def mapped(verb: str, key: str, *, absent: bool = False) -> Iterator[None]:
-    """Turn what a storage library raises into errors of lcstore.
+class mapped:  # noqa: N801
+    """Turns what a storage library raises in a ``with`` block into errors of lcstore.
+
+    No generator does it: in Python 3.13 each error that one turns into another stays, with all that the
+    functions that called it held, until the collector comes.
 
     Parameters
     ----------
@@ -271,16 +273,19 @@ def mapped(verb: str, key: str, *, absent: bool = False) -> Iterator[None]:
     absent
         Whether "no such file" is an answer (`NotFoundError`) and not a failure.
     """
-    try:
-        yield
-    except LcstoreError:
-        raise
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        if absent:
-            raise NotFoundError("no such object", key=key) from harmless(error)
-        raise storage_error(verb, key, error) from harmless(error)
-    except Exception as error:
-        raise storage_error(verb, key, error) from harmless(error)
+
+    def __init__(self, verb: str, key: str, *, absent: bool = False) -> None:
+        self._verb, self._key, self._absent = verb, key, absent
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, LcstoreError):
+            return
+        if self._absent and isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+            raise NotFoundError("no such object", key=self._key) from harmless(error)
+        raise storage_error(self._verb, self._key, error) from harmless(error)
 
 
 def storage_error(verb: str, key: str, error: Exception) -> StorageError:

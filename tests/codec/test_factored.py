@@ -367,16 +367,6 @@ def big(request):
     return frame, decode_values(frame)
 
 
-EDGES = [0, 1, 4096, 65535, 65536, 65537, 99_999, 100_003, 1 << 17, 250_000, 1 << 18, SIZE - 1, SIZE]
-
-
-@given(st.lists(st.sampled_from(EDGES) | st.integers(0, SIZE), min_size=2, max_size=2))
-def test_a_window_is_the_slice_of_the_whole(big, ends):
-    frame, whole = big
-    low, high = sorted(ends)
-    assert_same_bits(decode_values(frame, low, high), whole[low:high])
-
-
 def test_matrices_may_lie_anywhere_in_a_frame(big):
     _, whole = big
     assert not whole[:3].any()

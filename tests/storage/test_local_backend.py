@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import multiprocessing
 import os
@@ -13,6 +14,8 @@ import stat
 import sys
 import threading
 import tracemalloc
+import weakref
+from typing import Any
 
 import pytest
 
@@ -438,3 +441,25 @@ def test_a_file_in_the_place_of_a_folder_is_named(backend):
     backend.put("deep", b"1")
     with pytest.raises(StorageError, match="Not a directory"):
         backend.put("deep/er/x", b"2")
+
+
+def test_an_object_that_is_not_there_leaves_nothing_behind(tmp_path):
+    """What an error leads to, as all that those who asked held, would stay until the collector comes."""
+    backend = LocalBackend(tmp_path)
+    backend.put("lcstore.json", b"{}")
+
+    def ask() -> weakref.ref[Any]:
+        held = Held()
+        with pytest.raises(NotFoundError):
+            backend.get("copies/lcstore.json")
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert ask()() is None
+    finally:
+        gc.enable()
+
+
+class Held:
+    """Something that a function has at hand."""
