@@ -120,7 +120,7 @@ class Examination:
         parent = record.parent
         if parent is not None and parent not in store.graph.nodes and parent not in store.marks.retired:
             message = f"its parent, node {parent}, is missing, and no record says that it was retired"
-            self.findings.add("error", "parent", key, message, step=record.step)
+            self.findings.add(severity, "parent", key, message, step=record.step)
         if record.layout not in store.layouts:
             where = store.missing_layout(record.layout)
             if where not in store.unreadable and where not in store.listed:

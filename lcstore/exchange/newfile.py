@@ -16,6 +16,7 @@ import fsspec
 
 from lcstore.errors import ConflictError, InvalidInputError
 from lcstore.storage.backend import mapped
+from lcstore.storage.local import sync_directory
 
 #: Seconds between tries to remove what was half written: threads of Zarr may write to it for a moment yet.
 _PAUSES: Final = 0.02, 0.2
@@ -103,6 +104,11 @@ def new_folder(
     if is_local(fs):
         with _beside(path, url) as temporary:
             yield temporary
+            for at, _, names in os.walk(temporary):
+                for name in names:
+                    with open(os.path.join(at, name), "rb+") as file:
+                        os.fsync(file.fileno())
+                sync_directory(at)
             if overwrite and os.path.lexists(path):
                 _exchange(temporary, path)
             else:

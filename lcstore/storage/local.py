@@ -147,7 +147,7 @@ class LocalBackend(BaseBackend):
             above = os.path.dirname(above)
         for directory in reversed(missing):
             os.makedirs(directory, exist_ok=True)
-            _sync_directory(os.path.dirname(directory))
+            sync_directory(os.path.dirname(directory))
         os.makedirs(folder, exist_ok=True)
 
     def _settle(self, folders: set[str]) -> None:
@@ -162,7 +162,7 @@ class LocalBackend(BaseBackend):
         parents = {os.path.dirname(folder) for folder in new - {self.root}}
         for folder in sorted(folders | parents, key=len, reverse=True):
             try:
-                _sync_directory(folder)
+                sync_directory(folder)
             except FileNotFoundError:
                 # A collector without a grace took what was in it; whoever commits looks for that afterwards.
                 if not os.path.isdir(self.root):
@@ -170,7 +170,7 @@ class LocalBackend(BaseBackend):
         if self.root in new:
             # A parent that we may not even read is none that lcstore made.
             with contextlib.suppress(PermissionError):
-                _sync_directory(os.path.dirname(self.root))
+                sync_directory(os.path.dirname(self.root))
         if len(self._settled) >= _MOST_SETTLED:
             self._settled.clear()
         self._settled.update(new)
@@ -231,7 +231,7 @@ class LocalBackend(BaseBackend):
         """Make deletions in `folder` durable, and take away directories that they left empty."""
         # In order: a retirement that vanished before the node that it retires would bring that node back.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            _sync_directory(folder)
+            sync_directory(folder)
         while folder != self.root and os.path.dirname(folder) != self.root:
             self._settled.discard(folder)
             try:
@@ -339,7 +339,8 @@ def _sync(fd: int) -> None:
     os.fsync(fd)
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
+    """Have the names in a directory on stable storage, where its system can do that."""
     if sys.platform == "win32":
         return
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)

@@ -78,6 +78,29 @@ def test_a_link_to_a_folder_is_replaced_as_one_to_a_file_is(tmp_path):
     assert not (tmp_path / "out").is_symlink()
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="nothing tells what a descriptor is of")
+def test_a_folder_is_on_stable_storage_before_it_has_its_name(tmp_path, monkeypatch):
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(fd: int) -> None:
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    def named(source: str, target: str) -> None:
+        done.append(f"to {os.path.basename(target)}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
+    with new_folder(str(tmp_path / "out"), last="zarr.json") as at:
+        _folder(Path(at), "new")
+        _folder(Path(at) / "inner", "new")
+    assert done[-1] == "to out"
+    assert done.count("zarr.json") == 2
+    assert "inner" in done
+
+
 @pytest.mark.parametrize("failing", ["put", "copy", None])
 def test_a_folder_of_another_target_goes_once_the_new_one_is_there(failing, monkeypatch):
     fs = fsspec.filesystem("memory")

@@ -154,7 +154,7 @@ def test_folders_that_could_not_be_made_durable_fail_the_wave(tmp_path, workers,
 
     for future in wave._futures:
         future.result()
-    monkeypatch.setattr(local, "_sync_directory", fail)
+    monkeypatch.setattr(local, "sync_directory", fail)
     with pytest.raises(StorageError, match="durable"):
         wave.end()
     monkeypatch.undo()
@@ -163,8 +163,8 @@ def test_folders_that_could_not_be_made_durable_fail_the_wave(tmp_path, workers,
 
 def test_a_folder_that_a_collector_removed_is_made_durable_again(tmp_path, monkeypatch):
     synced = []
-    sync = local._sync_directory
-    monkeypatch.setattr(local, "_sync_directory", lambda path: synced.append(path) or sync(path))
+    sync = local.sync_directory
+    monkeypatch.setattr(local, "sync_directory", lambda path: synced.append(path) or sync(path))
     backend, other = LocalBackend(tmp_path / "s"), LocalBackend(tmp_path / "s")
     backend.put("data/e/0/zarr.json", b"{}")
     other.delete("data/e/0/zarr.json")

@@ -300,3 +300,25 @@ def _edge(objects: dict[str, bytes], step: int) -> str:
 
     key = node_at(objects, step)
     return NodeRecord.from_bytes(objects[key], key=key).edge.id
+
+
+def test_what_a_run_stood_on_that_was_let_go_of_is_no_error():
+    """A run whose state another's rewind took the place of goes on: what it saved first stands on nothing."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0, durability="none") as one:
+        for step in range(3):
+            one.save(step, state(step))
+        with lcstore.open(backend, durability="none") as other:
+            other.rewind(0)
+            other.save(100, state(50))
+            other.retain("latest:1")
+            other.compact()
+            for _ in range(3):
+                other.collect()
+        with pytest.warns(lcstore.BesideWarning):
+            one.save(3, state(3))
+        one.save(4, state(4))
+    with lcstore.open(backend, "r") as reader:
+        report = reader.verify("checksum")
+        assert report.ok, report
+        assert [found.severity for found in report.findings if found.check == "parent"] == ["info"]

@@ -118,7 +118,7 @@ def no_fsync_of_files() -> AbstractContextManager[object]:
 
 def no_fsync_of_folders() -> AbstractContextManager[object]:
     """Bytes are made durable, the names for them are not."""
-    return patch.object(local, "_sync_directory", lambda path: None)
+    return patch.object(local, "sync_directory", lambda path: None)
 
 
 def no_fsync_above() -> AbstractContextManager[object]:
