@@ -49,11 +49,13 @@ def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -
             if all(name.node in listed for name in names):
                 raise
             continue  # one of them was collected meanwhile
-        return names[_best_of(records, metric, mode)]
+        return names[_best_of(records, metric, mode, "" if run is None else f" of run {run}")]
 
 
-def _best_of(records: Sequence[NodeRecord], metric: str, mode: str) -> int:
-    """Return the place of the best record. Only finite values win; of equals the later commit does.
+def _best_of(records: Sequence[NodeRecord], metric: str, mode: str, where: str) -> int:
+    """Return the place of the best record; `where` they are from, for the message that there is none.
+
+    Only finite values win; of equals the later commit does.
 
     An infinite loss is one that overflowed, or the logarithm of zero, and no measure of a state.
     """
@@ -64,11 +66,10 @@ def _best_of(records: Sequence[NodeRecord], metric: str, mode: str) -> int:
         if metric in record.metrics and math.isfinite(record.metrics[metric])
     ]
     if not ranked:
-        known = sorted({name for record in records for name in record.metrics})
-        why = (
-            f"metric {metric!r} is NaN or infinite at every step"
-            if metric in known
-            else f"no step has a metric {metric!r}"
-        )
-        raise NotFoundError(f"{why}; there are {', '.join(map(repr, known))}" if known else f"{why}, or any")
+        known = {name for record in records for name in record.metrics}
+        why = f"no step{where} has a metric {metric!r}"
+        if metric in known:
+            why = f"metric {metric!r} is NaN or infinite at every step{where}"
+        others = ", ".join(map(repr, sorted(known - {metric})))
+        raise NotFoundError(f"{why}; there are {others}" if others else f"{why}{', or any' * (not known)}")
     return max(ranked, key=lambda pair: pair[0])[1]

@@ -339,7 +339,10 @@ def _placed(array: Any, like_leaf: Any) -> Any:
     What was never put anywhere goes along with arrays on any devices, and does so after a restart.
     """
     sharding = getattr(like_leaf, "sharding", None) if getattr(like_leaf, "committed", True) else None
-    return array if sharding is None else sys.modules["jax"].device_put(array, sharding)
+    try:
+        return array if sharding is None else sys.modules["jax"].device_put(array, sharding)
+    except ValueError as error:
+        raise InvalidInputError(f"it cannot lie where `like` says: {error}") from error
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:

@@ -318,8 +318,14 @@ def test_the_best_step():
             ask()
     store.save(70, x, metrics={"val": math.nan})
     store.save(70, x, metrics={"val": -math.inf})
-    with pytest.raises(NotFoundError, match="'val' is NaN or infinite at every step"):
+    with pytest.raises(
+        NotFoundError, match=r"'val' is NaN or infinite at every step; there are '(?!.*'val')"
+    ):
         store.best_step("val")
+    with lcstore.open(store.backend) as other:
+        other.save(80, x, metrics={"val": math.nan})
+        with pytest.raises(NotFoundError, match=r"'val' is NaN or infinite at every step of run 2$"):
+            other.best_step("val", run=2)
 
 
 def test_what_optimizers_keep_comes_last_and_forks_are_told_apart():
