@@ -104,7 +104,7 @@ def test_a_folder_is_on_stable_storage_before_it_has_its_name(tmp_path, monkeypa
 @pytest.mark.parametrize("failing", ["put", "copy", None])
 def test_a_folder_of_another_target_goes_once_the_new_one_is_there(failing, monkeypatch):
     fs = fsspec.filesystem("memory")
-    fs.pipe({"/out/zarr.json": b"old", "/out/gone": b"old"})
+    fs.pipe({"/newfile/out/zarr.json": b"old", "/newfile/out/gone": b"old"})
     kind = type(fs)
     whole = kind.put
 
@@ -116,15 +116,15 @@ def test_a_folder_of_another_target_goes_once_the_new_one_is_there(failing, monk
     if failing is not None:
         monkeypatch.setattr(kind, failing, fails)
     refused = pytest.raises(lcstore.StorageError, match="went away") if failing else nullcontext()
-    with refused as error, new_folder("memory://out", last="zarr.json", overwrite=True) as at:
+    with refused as error, new_folder("memory://newfile/out", last="zarr.json", overwrite=True) as at:
         for name in ("zarr.json", "other"):
             (Path(at) / name).write_text("new")
-    found = {name: fs.cat_file(name) for name in fs.find("/")}
-    fs.rm("/", recursive=True)
-    new = {"/out/zarr.json": b"new", "/out/other": b"new"}
+    found = {name: fs.cat_file(name) for name in fs.find("/newfile")}
+    fs.rm("/newfile", recursive=True)
+    new = {"/newfile/out/zarr.json": b"new", "/newfile/out/other": b"new"}
     if failing == "copy":
         (beside,) = {name.rpartition("/")[0] for name in found}
-        assert found == {name.replace("/out", beside): text for name, text in new.items()}
+        assert found == {name.replace("/newfile/out", beside): text for name, text in new.items()}
         assert f"lies at {beside}" in str(error.value)
     else:
-        assert found == ({"/out/zarr.json": b"old", "/out/gone": b"old"} if failing else new)
+        assert found == ({"/newfile/out/zarr.json": b"old", "/newfile/out/gone": b"old"} if failing else new)
