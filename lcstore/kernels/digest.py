@@ -30,7 +30,7 @@ def weight(j: np.uint64) -> np.uint64:
 def digest_from(values: Array, low: Any, high: Any, start: np.uint64) -> np.uint64:
     """Return the digest of ``values[low:high]``, of which the first has position `start`."""
     total, mixed = np.uint64(0), (start + _ONE) * _MIX
-    for i in range(low, high):
+    for i in range(np.uint64(low), np.uint64(high)):  # a place that may be negative is looked at one by one
         total += (mixed ^ (mixed >> _FOLD)) * np.uint64(np.int64(values[i]))
         mixed += _MIX  # a product for each position takes longer
     return total
