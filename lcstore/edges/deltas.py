@@ -126,10 +126,9 @@ class Deltas:
 
         The block may then be changed already.
         """
-        for named, count in self._named:
-            if track.size < BLOCK and low + track.size < count:
-                with named():
-                    _check_end(count, low, track)
+        for named, count in self._named if track.size < BLOCK else ():
+            with named():
+                _check_end(count, low, track)
         places, values = self._room.escapes
         tables = *self._joined, *self._tokens
         into = self._room.levels, places, values, self._sums

@@ -47,7 +47,7 @@ class States:
     only
         The one state that is shown; None for all.
     known
-        Node ids of states that were found before, by what they are called.
+        Node ids of states that were found before, by what they are called; None before the last look.
     held
         Those of them that were used last, by node id: whoever has them need not list the store.
     options
@@ -59,17 +59,15 @@ class States:
         backend: Backend,
         most: int,
         only: Snapshot | None = None,
-        known: Mapping[str, str] | None = None,
+        known: Mapping[str, str | None] | None = None,
         held: Mapping[str, Snapshot] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._backend = backend
         self._most = most
         self._only = only
-        self._known = dict(known or {})
+        self._known: dict[str, str | None] = dict(known or {})
         self._options = options
-        #: Names that states were found under before the last look.
-        self._ever: set[str] = set()
         self._begin(held or {})
 
     def _begin(self, held: Mapping[str, Snapshot]) -> None:
@@ -92,12 +90,12 @@ class States:
         """Have the store listed anew when a state is asked for next."""
         self._check_process()
         with self._lock:  # others read on
-            self._ever |= self._known.keys()
-            self._known, self._folders, self._reader = {}, {}, Reader.alone(self._backend, [])
+            self._known, self._folders = dict.fromkeys(self._known), {}
+            self._reader = Reader.alone(self._backend, [])
 
     def knew(self, text: str) -> bool:
-        """Return whether a state was found under a name."""
-        return text in self._known or text in self._ever
+        """Return whether a state was found under a name, now or before the last look."""
+        return text in self._known
 
     def look(self) -> Graph:
         """Return what the store's listing shows; it is listed once.

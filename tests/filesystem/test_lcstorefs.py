@@ -397,7 +397,9 @@ def test_chunks_of_a_state_that_was_let_go_of_are_no_zeros(tmp_path, forgets):
             store.collect()
     if forgets:
         fs.invalidate_cache()
-    for read in (lambda: by_store[6:], lambda: by_url[6:], lambda: by_map[6:], lambda: file.read(1 << 25)):
+    other = pickle.loads(pickle.dumps(fs))  # as another process has it
+    ways = [lambda: by_store[6:], lambda: by_url[6:], lambda: by_map[6:], lambda: file.read(1 << 25)]
+    for read in (*ways, lambda: other.cat_file("1/tensors/w.npy")):
         with pytest.raises(OSError, match=r"too late to read it|no state") as caught:
             read()
         assert not isinstance(caught.value, (FileNotFoundError, KeyError))
