@@ -31,7 +31,7 @@ from lcstore.state.roles import (
 #: The groups that are known, by their fields, those with a "!" being plain: a lone momentum, a lone scale and
 #: the two of Adam; AMSGrad, Adamax, Adadelta, Adagrad, Rprop and ASGD, in torch and in Optax; of torch alone
 #: AdaBelief, Sophia, AdaHessian, Adafactor with momentum, schedule-free AdamW, the Adam of a Muon, AdEMAMix,
-#: Prodigy, Adan and MARS; those of Keras.
+#: Prodigy, Adan and MARS; of Optax alone its Muon, schedule-free around an optimizer, AdEMAMix; those of Keras.
 _GROUPS: Final = (
     *("exp_avg exp_avg_sq", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg"),
     "square_avg momentum_buffer",
@@ -46,6 +46,7 @@ _GROUPS: Final = (
     *("exp_avg exp_avg_slow! exp_avg_sq", "exp_avg_fast exp_avg_slow! exp_avg_sq"),
     *("exp_avg! exp_avg_sq s!", "exp_avg! exp_avg_sq s! p0!"),
     *("exp_avg! exp_avg_sq exp_avg_diff neg_pre_grad!", "exp_avg exp_avg_sq last_grad!"),
+    *("mu ns_coeffs!", "z base_optimizer_state!", "m1 m2! nu"),
     *("_momentum", "_momentum _velocity", "_momentum _velocity _velocity_hat"),
 )
 #: What is lossy in each, by all of its fields.
@@ -61,7 +62,7 @@ _ONLY_IN_GROUPS: Final[Mapping[Component, Role]] = {
     **dict.fromkeys(("exp_avg_var", "max_exp_avg_var", "hessian", "exp_hessian_diag_sq"), "second_moment"),
     **dict.fromkeys(("moment2", "_velocity", "_velocity_hat"), "second_moment"),
     **dict.fromkeys(("prev", "prev_updates", "exp_avg_fast", "exp_avg_diff"), "first_moment"),
-    **dict.fromkeys(("moment1", "_momentum"), "first_moment"),
+    **dict.fromkeys(("moment1", "m1", "_momentum"), "first_moment"),
     **dict.fromkeys(("ax", "z"), "weights"),
 }
 #: Second moments whose root an update is divided by, and that forget; and those that never fall, are used

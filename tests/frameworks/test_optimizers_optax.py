@@ -33,9 +33,11 @@ MADE = {
     "centered-unbiased": (lambda rate: optax.rmsprop(rate, centered=True, bias_correction=True), set()),
     "chain": (lambda rate: optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate)), PAIR),
     "hyperparameters": (lambda rate: optax.inject_hyperparams(optax.adam)(rate), PAIR),
-    "ademamix": (lambda rate: optax.contrib.ademamix(rate), set()),
+    "ademamix": (lambda rate: optax.contrib.ademamix(rate), {"m1", "nu"}),
     "prodigy": (lambda rate: optax.contrib.prodigy(), set()),
-    "muon": (lambda rate: optax.contrib.muon(rate), set()),
+    "muon": (lambda rate: optax.contrib.muon(rate), {"mu"}),
+    "schedule-free": (lambda rate: optax.contrib.schedule_free_adamw(rate), {"nu"}),
+    "schedule-free-sgd": (lambda rate: optax.contrib.schedule_free_sgd(rate), set()),
 }
 #: The fields of Optax that may be lossy.
 FIELDS = {field for _, fields in MADE.values() for field in fields}

@@ -199,6 +199,22 @@ def test_groups_of_optax():
     }
 
 
+def test_groups_of_optax_beside_others():
+    tree = {"dense": {"kernel": MATRIX}}
+    inner = ({"count": ONE, "nu": tree}, {})
+    muon = {"count": ONE, "mu": tree, "ns_coeffs": np.ones(3, np.float32)}
+    assert lossy({"opt_state": (muon,)}) == {"opt_state/0/mu/dense/kernel"}
+    free = {"b1": ONE, "weight_sum": ONE, "base_optimizer_state": inner, "z": tree}
+    assert lossy({"opt_state": free}) == {
+        "opt_state/z/dense/kernel",
+        "opt_state/base_optimizer_state/0/nu/dense/kernel",
+    }
+    slow = {"count": ONE, "count_m2": ONE, "m1": tree, "m2": tree, "nu": tree}
+    assert lossy({"opt_state": (slow,)}) == {"opt_state/0/m1/dense/kernel", "opt_state/0/nu/dense/kernel"}
+    # Schedule-free SGD keeps nothing beside: it is not shown that it is safe.
+    assert not lossy({"opt_state": {"b1": ONE, "base_optimizer_state": ({},), "z": tree}})
+
+
 def test_groups_by_hand():
     assert lossy({"adam": {"m": {"w": MATRIX}, "v": {"w": MATRIX}, "t": 3}}) == {"adam/m/w", "adam/v/w"}
     assert lossy({"adam": {"mu": MATRIX, "nu": MATRIX}}) == {"adam/mu", "adam/nu"}
