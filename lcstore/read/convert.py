@@ -12,6 +12,7 @@ from lcstore.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.format.labels import check_choice
 from lcstore.layout.specs import TensorSpec
+from lcstore.read.lookup import nearest
 from lcstore.read.node import Node
 from lcstore.state.frameworks import (
     TARGETS,
@@ -60,11 +61,12 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
     tree = fill_like(like, filler.fill)
     missing = filler.missing
     if missing:
-        shown = ", ".join(repr(format_name(name)) for name in missing[:5])
+        shown = ", ".join(repr(format_name(name)) for name in missing[:5]) + ", ..." * (len(missing) > 5)
+        near = nearest(format_name(missing[0]), [name for name in (*tensors, *leaves) if name not in missing])
+        meant = f" (is {near[0]!r} meant for {format_name(missing[0])!r}?)" if near else ""
         raise InvalidInputError(
-            f"the tree given as `like` asks for what is not stored as such: {shown}"
-            + (", ..." if len(missing) > 5 else "")
-            + "; restore without these, and add what is new by hand"
+            f"the tree given as `like` asks for what is not stored as such: {shown}{meant}; restore without "
+            "these, and add what is new by hand"
         )
     return tree
 

@@ -136,7 +136,7 @@ class TensorsSeen:
     Attributes
     ----------
     steps
-        Of the states that are shown, along the line that leads to the latest one.
+        Of the states that are shown, along the line that leads to the latest one, or the latest of a run.
     states, looked
         How many states that line has, and at how many of them it was looked for what stands out.
     tensors
@@ -147,6 +147,10 @@ class TensorsSeen:
         All tensors by what they are alike in, those of most bytes first.
     noted
         Places among `tensors` of those that stand out; what stopped being finite first comes first.
+    run, run_id
+        Of the state that the line leads to.
+    beside
+        How many runs there are of which the latest state lies on no part of this line.
     """
 
     steps: tuple[int, ...] = ()
@@ -157,6 +161,9 @@ class TensorsSeen:
     bytes_left_out: int = 0
     groups: tuple[TensorGroup, ...] = field(default=(), repr=False)
     noted: tuple[int, ...] = field(default=(), repr=False)
+    run: int | None = None
+    run_id: str = ""
+    beside: int = 0
 
     @property
     def count(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
 from lcstore.index.kinds import NODE
 from lcstore.index.reading import read_each
+from lcstore.index.resolve import check_run
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import role_of
 from lcstore.report.facts import SavedState, StoreReport
@@ -39,7 +41,7 @@ _MOST_CELLS: Final = 1_000_000
 _LEAST_LOOKS: Final = 200
 
 
-def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
+def gather(store: Store, on_progress: OnProgress | None = None, run: int | str | None = None) -> StoreReport:
     """Return everything that a report shows of a store. No tensor is restored.
 
     Where a compaction would add something, some chunks of deltas are merged to see how large that gets.
@@ -50,15 +52,24 @@ def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
         An open store; it may be in use meanwhile.
     on_progress
         Called with what is being done, how much of it is done, and how much there is.
+    run
+        The number or id of the run whose layers are looked at; None for that of the latest state.
 
     Raises
     ------
+    NotFoundError
+        There is no such run.
     CorruptionError
         A name in the store is not one of lcstore's. (A record that cannot be read is a finding.)
     """
     index, forecast = Index(store.backend), None
+    if run is not None:
+        check_run(index.refresh(full=True), store.url, run)
     states, stats = saved_states(store, on_progress, index.known)
-    line = line_of(states, index.refresh(full=True))
+    line = line_of(states, index.refresh(full=True), run)
+    seen = tensors_seen(list(_looks(index, line)), len(line))
+    if line:
+        seen = replace(seen, run=line[-1].run, run_id=line[-1].run_id, beside=_beside(states, line))
     costs = store.restore_costs()
     if stats.may_be_stuck or costs.planned:
         with suppress(LcstoreError):  # verifying says so
@@ -69,7 +80,7 @@ def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
         software=f"lcstore {__version__}",
         stats=stats,
         states=tuple(states),
-        tensors=tensors_seen(list(_looks(index, line)), len(line)),
+        tensors=seen,
         costs=costs,
         verified=store.verify(on_progress=on_progress),
         forecast=forecast,
@@ -131,14 +142,24 @@ def _by_role(record: NodeRecord, nbytes: int) -> dict[str, int]:
     return {role: count for role, count in found.items() if count}
 
 
-def line_of(states: Sequence[SavedState], graph: Graph) -> list[SavedState]:
-    """Return the states that led to the latest one that is kept, and those let go of that are still there."""
+def line_of(states: Sequence[SavedState], graph: Graph, run: int | str | None = None) -> list[SavedState]:
+    """Return the states that led to the latest one that is kept, and those let go of that are still there.
+
+    Of a run, if one is named: the states that led to its latest one.
+    """
     by_node = {state.node: state for state in states}
-    latest = next((state for state in reversed(states) if not state.retired), None)
+    kept = (state for state in reversed(states) if not state.retired)
+    latest = next((state for state in kept if run in (None, state.run, state.run_id)), None)
     if latest is None:
         return []
     line = [latest.node, *backwards(predecessors(graph), latest.node)]
     return [by_node[node] for node in reversed(line) if node in by_node]
+
+
+def _beside(states: Sequence[SavedState], line: Sequence[SavedState]) -> int:
+    """Return how many runs end, by the states that are kept, elsewhere than on a line."""
+    ends = {state.run_id: state.node for state in states if not state.retired}
+    return len({*ends.values()}.difference(state.node for state in line))
 
 
 def _looks(index: Index, line: Sequence[SavedState]) -> Iterator[Look]:

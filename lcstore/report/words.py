@@ -64,11 +64,20 @@ def _no_numbers(report: StoreReport) -> list[str]:
 
 
 def _standing_out(report: StoreReport) -> list[str]:
-    notable = report.tensors.notable
+    notable, line = report.tensors.notable, line_words(report.tensors)
     if not notable:
-        return []
+        return line
     found = _first([f"{middle(one.name, 60)} {one.note}" for one in notable])
-    return [f"Layers that stand out: {found}.", *_sampled(report.tensors)]
+    return [f"Layers that stand out: {found}.", *line, *_sampled(report.tensors)]
+
+
+def line_words(seen: TensorsSeen) -> list[str]:
+    """Return of which run the layers are, where others came to another end."""
+    if not seen.beside:
+        return []
+    others = "another one ends" if seen.beside == 1 else f"{seen.beside:,} others end"
+    looks = f"--run looks at the layers of {'it' if seen.beside == 1 else 'one of them'}"
+    return [f"Layers are of the line to run {seen.run} ({seen.run_id}): {others} elsewhere, and {looks}."]
 
 
 def _sampled(seen: TensorsSeen) -> list[str]:

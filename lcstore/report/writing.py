@@ -22,6 +22,7 @@ def write_report(
     store: Store,
     file: str | os.PathLike[str],
     *,
+    run: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
 ) -> StoreReport:
@@ -36,6 +37,9 @@ def write_report(
         An open store; it may be in use meanwhile.
     file
         Where to: a path, or any URL that fsspec opens.
+    run
+        The number or id of the run whose layers are looked at, from where its line began; None for that of
+        the latest state. All else is of the whole store.
     storage_options
         For the target of the file.
     on_progress
@@ -45,6 +49,8 @@ def write_report(
     ------
     InvalidInputError
         `store` is something else.
+    NotFoundError
+        There is no such run.
     LcstoreError
         matplotlib or jinja2 is not installed: ``pip install 'lcstore[report]'``.
     ConflictError
@@ -64,7 +70,7 @@ def write_report(
             f"write_report(store, file) takes an open store, not {given!r:.100}: lcstore.open(url, 'r')"
         )
     check_drawing()
-    report = gather(store, on_progress)
+    report = gather(store, on_progress, run)
     write_page(report, file, storage_options)
     return report
 

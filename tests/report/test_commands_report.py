@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reported import save_run
+from reported import Layers, save_run
 from typer.testing import CliRunner, Result
 
 import lcstore
@@ -231,3 +231,29 @@ def test_thinning_keeps_ends_and_peaks():
     assert peaks([float("nan")] * 10, float, 4) == pytest.approx([float("nan")] * 2, nan_ok=True)
     assert [list(part) for part in bins(range(5), 2)] == [[0, 1], [2, 3, 4]]
     assert bins([], 3) == []
+
+
+def test_of_forks_the_layers_of_the_run_that_is_named_are_looked_at(tmp_path):
+    url = str(tmp_path / "sweep")
+    save_run(url)
+    for dead in (False, True, False):
+        layers = Layers()
+        with lcstore.open(url) as store:
+            layers.weights |= store.resume(50)["model"]
+            for step in range(60, 160, 10):
+                layers.factor["layers.1.weight"] = 0.0 if dead and step > 90 else 1.0
+                store.save(step, layers.step())
+    first = call("report", url, "--json", "-o", str(tmp_path / "all.html"))
+    found = json.loads(first.stdout)["tensors"]
+    assert (found["run"], found["beside"]) == (4, 3)
+    assert not found["noted"]
+    assert "3 others end elsewhere" in (tmp_path / "all.html").read_text()
+    third = json.loads(call("report", url, "--run", "3", "--json").stdout)["tensors"]
+    assert third["steps"] == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 130, 140, 150]
+    (noted,) = (third["tensors"][place] for place in third["noted"])
+    assert noted["name"] == "model/layers.1.weight"
+    assert "step 90" in noted["note"]
+    wrong = call("report", url, "--run", "9", "-o", str(tmp_path / "none.html"))
+    assert wrong.exit_code == 1
+    assert "there is no run 9" in wrong.output
+    assert not (tmp_path / "none.html").exists()

@@ -145,6 +145,8 @@ def test_like_and_dtype(tmp_path, run):
     assert back["epoch"] == 1
     with pytest.raises(InvalidInputError, match="absent"):
         store.restore(0, like={"absent": np.zeros(3)})
+    with pytest.raises(InvalidInputError, match=r"is 'model/fc2.bias' meant for 'model/fc2.bais'\?"):
+        store.restore(0, like={"model": {"fc2.bais": np.zeros(10)}})
     with pytest.raises(InvalidInputError, match="shape"):
         store.restore(0, like={"model": {"fc2.bias": np.zeros(11)}})
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lcstore.terminal.answer import answering
-from lcstore.terminal.arguments import AsJson, Options, Url, storage_options
+from lcstore.terminal.arguments import AsJson, Options, Url, as_run, storage_options
 from lcstore.terminal.printing import until_unread
 from lcstore.terminal.table import Table
 
@@ -32,6 +32,10 @@ def report(
             help="Where to: a path, any URL that fsspec opens, or - for stdout; report.html if not given. "
             "KEY=VALUE is an option for the target, as of other commands.",
         ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="The run whose layers are looked at, by number or id."),
     ] = None,
     as_json: AsJson = False,
     options: Options = None,
@@ -58,7 +62,7 @@ def report(
             answer.next = ""
             check_drawing()
         with answer.store() as store, answer.progress() as on_progress:
-            found = gather(store, on_progress)
+            found = gather(store, on_progress, run and as_run(run))
         answer.next = ""
         if file == _STDOUT and not as_json:
             with until_unread():
