@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -21,7 +20,7 @@ from lcstore.check.objects import Looked, Objects, Sample
 from lcstore.check.readable import Readable
 from lcstore.check.settling import let_go_of, rest_of
 from lcstore.cluster.tasks import Client
-from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT
@@ -181,9 +180,14 @@ class Examination:
             need = self.needs[key]
             missed = self._target(need) in self.needed and not self.excused(need)
             if missed and isinstance(problem, CorruptionError | NotFoundError):
-                with suppress(CorruptionError):
+                try:
                     self.mending.was(need.ref)
                     self.looked.mended[key] = self.looked.problems.pop(key)
+                except CorruptionError:
+                    pass
+                except StorageError as error:  # whether it can be made again is not known
+                    where = error.key if error.key in self.needs else key
+                    self.looked.problems[where] = error
 
     def _record_key(self, need: Need) -> str:
         if need.node is None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from lcstore.check.copied import Copied, copied
 from lcstore.check.findings import REPAIR, Findings
 from lcstore.check.going import edges_of, kept_in, needed, staying, staying_now
-from lcstore.errors import LcstoreError, NotFoundError, UnsupportedFormatError
+from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.keyforms import OTHER, STRAY
@@ -129,6 +129,8 @@ class Readable:
         self._layouts()
         self._marks()
         self._copies()
+        if self.listing.doubt is not None:
+            self._lost_record("copy", str(self.listing.doubt.key), self.listing.doubt)
 
     def is_overtaken(self) -> bool:
         """Return whether maintenance was at work since the store was listed: what seems damage may be none.
@@ -193,8 +195,9 @@ class Readable:
         except LcstoreError as error:
             try:
                 record = store_record_at(self.backend, keys.copy_key(keys.STORE_KEY))
-            except LcstoreError:
-                self._lost_record("store", keys.STORE_KEY, error)
+            except LcstoreError as other:
+                unknown = isinstance(other, StorageError)  # it may well be whole
+                self._lost_record("store", keys.STORE_KEY, other if unknown else error)
                 return
             try:  # both may have come since: the record is stored before its copy
                 store_record_at(self.backend, keys.STORE_KEY)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NoReturn
 
 from lcstore.copying.earlier import Earlier, past, stood_on
 from lcstore.copying.receiving import Receiver, check_apart
+from lcstore.copying.wanted import Wanted, condemned_of, parts_of, present
 from lcstore.errors import ConflictError, CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
@@ -19,7 +20,6 @@ from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.index.gone import unrecorded
 from lcstore.index.kinds import EDGE, KINDS, LAYOUT, NODE, RETIRED, Kind, read_store_record, store_record_at
 from lcstore.index.listing import CHECKING, STATES, Listing
-from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
 from lcstore.storage.backend import Backend, exists, read_capped, read_twice
 from lcstore.storage.survey import OnProgress, spread
@@ -108,26 +108,6 @@ def copy_store(
     return _Copy(source, target, on_progress, check).run()
 
 
-@dataclass
-class _Wanted:
-    """What is to be copied: objects, and records by their kind in the order in which they are stored.
-
-    Of the objects, those that are condemned need not be there, or whole.
-    """
-
-    objects: list[ObjectRef] = field(default_factory=list)
-    condemned: frozenset[str] = frozenset()
-    records: dict[str, list[str]] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
-    copies: frozenset[str] = frozenset()
-    marks: Marks = field(default_factory=Marks)
-
-    @property
-    def nodes(self) -> set[str]:
-        """The ids of all states, let go of or not."""
-        return {keys.parse_node_key(key).node for key in self.records[keys.NODES]}
-
-
 class _Copy:
     """One copy under way."""
 
@@ -148,6 +128,7 @@ class _Copy:
                 wanted = self._wanted()
                 self._check_target(wanted, record)
                 self._copy(wanted)
+                self._look_again(wanted)
                 break
             except NotFoundError as error:
                 # What a collector took away: then it took away, or is about to, the record that names it.
@@ -160,21 +141,21 @@ class _Copy:
         self._make(wanted, record)
         return self._report(wanted)
 
-    def _make(self, wanted: _Wanted, record: bytes) -> None:
+    def _make(self, wanted: Wanted, record: bytes) -> None:
         """Have the place be a store."""
         copy = keys.copy_key(keys.STORE_KEY)
         for key in (keys.STORE_KEY, *({copy} & wanted.copies)):
             if not self.into.has(key, len(record), StoreRecord.from_bytes):
                 self.into.put(key, record)
 
-    def _report(self, wanted: _Wanted) -> CopyReport:
+    def _report(self, wanted: Wanted) -> CopyReport:
         """Count what came of it, by the marks that there are in the target."""
         nodes, into = wanted.nodes, self.into
         marks = Listing.take(self.target, STATES).marks(nodes | self.older)
         shown = nodes - wanted.marks.hidden
         let_go = shown & marks.hidden
         outlived = self.earlier.outlived if self.earlier else set()
-        in_part = {node for node, _ in _parts(marks) - _parts(wanted.marks)} & (shown - let_go)
+        in_part = {node for node, _ in parts_of(marks) - parts_of(wanted.marks)} & (shown - let_go)
         return CopyReport(
             source=self.source.url,
             target=self.target.url,
@@ -193,10 +174,11 @@ class _Copy:
 
     # What is to be copied -------------------------------------------------------------------------------
 
-    def _wanted(self) -> _Wanted:
+    def _wanted(self) -> Wanted:
         """List the source, and read all records that name objects."""
         listing = Listing.take(self.source, CHECKING)
         listing.check_names()
+        listing.check_lost()
         if not listing.nodes and (unknown := unrecorded(listing)):
             self._refuse("", CorruptionError(unknown, key=keys.NODES))
         refs, exact, layouts, spare = dict[str, ObjectRef](), set[str](), set[str](), set[str]()
@@ -219,9 +201,9 @@ class _Copy:
         records = {folder: listing.below(folder) for folder in (*_MARKS, keys.EDGES, keys.NODES)}
         records = {keys.LAYOUTS: sorted(layouts)} | records
         lost = [key for key in records[keys.LAYOUTS] if key not in there and LAYOUT.copy_key(key) in aside]
-        condemned = _condemned(listing, refs, exact)
-        return _Wanted(
-            sorted(_there(listing, refs, condemned), key=lambda ref: ref.key),
+        condemned = condemned_of(listing, refs, exact)
+        return Wanted(
+            sorted(present(listing, refs, condemned), key=lambda ref: ref.key),
             condemned,
             records,
             frozenset([*listing.lost, *lost]),
@@ -234,7 +216,7 @@ class _Copy:
         if gone:
             raise NotFoundError("it was collected meanwhile", key=min(gone))
 
-    def _check_target(self, wanted: _Wanted, record: bytes) -> None:
+    def _check_target(self, wanted: Wanted, record: bytes) -> None:
         """Refuse a target that holds anything of another store."""
         there = {*chain.from_iterable(self.target.list(folder) for folder in (keys.NODES, keys.EDGES))}
         others = there - {*wanted.records[keys.NODES], *wanted.records[keys.EDGES]} - self.made
@@ -268,7 +250,7 @@ class _Copy:
 
     # Copying --------------------------------------------------------------------------------------------
 
-    def _copy(self, wanted: _Wanted) -> None:
+    def _copy(self, wanted: Wanted) -> None:
         self.into.look()
         earlier = self.earlier = self.earlier or Earlier.of(self.into.there)
         for phase, large in (("copying objects", False), ("copying large objects", True)):
@@ -281,7 +263,22 @@ class _Copy:
                 earlier.keep(self.target, self._new_retirements(found, earlier.nodes))
             if folder in _MARKS:
                 found = [key for key in found if not earlier.leaves_out(key, lacking)]
-            self._each(f"copying {folder}", found, partial(self._record, KINDS[folder], wanted))
+            copy = partial(self._record, KINDS[folder], wanted)
+            if folder == keys.NODES and self.into.was_store:
+                # Each is seen from now on, and what it stands on is to be there by then.
+                new = sorted({*found} - self.into.there, key=lambda key: keys.parse_node_key(key).order)
+                found = [key for key in found if key in self.into.there]
+                for done, key in enumerate(new, 1):
+                    copy(key)
+                    if self.on_progress is not None:
+                        self.on_progress("copying new nodes", done, len(new))
+            self._each(f"copying {folder}", found, copy)
+
+    def _look_again(self, wanted: Wanted) -> None:
+        """Raise an error where a collector of the copy itself took away what was passed over."""
+        gone = wanted.lasting.difference(self.target.list("")) if self.into.was_store else ()
+        if gone:
+            raise NotFoundError("the copy was collected meanwhile", key=min(gone))
 
     def _new_retirements(self, retired: list[str], nodes: Set[str]) -> dict[str, RetiredRecord]:
         """Read the retirements that the target has not, of states that it has."""
@@ -308,7 +305,7 @@ class _Copy:
             return  # it was found damaged before, and nothing that is kept needs it
         self.into.put(ref.key, data)
 
-    def _record(self, kind: Kind[Any, Any], wanted: _Wanted, key: str) -> None:
+    def _record(self, kind: Kind[Any, Any], wanted: Wanted, key: str) -> None:
         """Copy a record, and its second copy after it, where there is one."""
         copy = kind.copy_key(key)
         try:
@@ -354,44 +351,3 @@ class _Copy:
             )
             raise type(error)(what, key=error.key or key or None, step=error.step) from error
         raise error
-
-
-def _condemned(listing: Listing, found: Iterable[str], exact: Set[str]) -> frozenset[str]:
-    """Return which objects are condemned, some of them being of exact values."""
-    marked = {(name.edge, name.scope) for name in listing.condemned}
-
-    def is_marked(key: str) -> bool:
-        name = keys.parse_data_key(key)
-        scopes = {markkeys.WHOLE_EDGE}
-        if key in exact:
-            scopes.add(markkeys.EXACT_VALUE)
-        if name.pool is not None and name.op is not None:
-            scopes.add(markkeys.array_scope(name.pool, name.op))
-        return not marked.isdisjoint((name.edge, scope) for scope in scopes)
-
-    return frozenset(filter(is_marked, found)) if marked else frozenset()
-
-
-def _parts(marks: Marks) -> set[tuple[str, str]]:
-    """Return what is let go of of states that stay."""
-    pools = {(node, pool) for node, stripped in marks.stripped.items() for pool in stripped}
-    return pools | {(node, markkeys.EXACT_VALUE) for node in marks.inexact}
-
-
-def _there(listing: Listing, refs: dict[str, ObjectRef], condemned: frozenset[str]) -> Iterator[ObjectRef]:
-    """Yield the objects that are there, with second copies beside them.
-
-    Raises
-    ------
-    NotFoundError
-        One is missing, and no condemnation speaks of it.
-    """
-    there = {*listing.below(keys.DATA)}
-    for key, ref in refs.items():
-        beside = keys.own_copy_key(key) if keys.has_own_copy(key) else None
-        if beside is not None and beside in there:
-            yield ObjectRef(beside, ref.nbytes, ref.hash)
-        if key in there:
-            yield ref
-        elif key not in condemned:
-            raise NotFoundError("an object that a record names is missing", key=key)

@@ -46,6 +46,11 @@ class Receiver:
         self._lengths: dict[str, int] = {}
         self._lock = Lock()
 
+    @property
+    def was_store(self) -> bool:
+        """Whether the place was a store already, which readers and maintenance may have open."""
+        return not self.there.isdisjoint((keys.STORE_KEY, keys.copy_key(keys.STORE_KEY)))
+
     def look(self) -> None:
         """List what is there."""
         self._lengths = told_lengths(self.backend, "")

@@ -205,10 +205,13 @@ def judged_contents(
         A record cannot be read, contradicts its name, or has a parent of which nothing is known; a name among
         the records is none of theirs; or no state is recorded that several saves left objects of. Nothing may
         be collected then: run ``lcstore verify``.
+    StorageError
+        The target did not give what says which records are lost.
     """
     for left in reversed(range(_TRIES)):
         listing = Listing.take(backend, COLLECTING)
         listing.check_names()
+        listing.check_lost()
         try:
             contents = _Reading(backend, listing, before, on_progress, known).run()
             if not contents.graph.nodes and (lost := unrecorded(listing)):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.layoutfile import read_layout
 from lcstore.format.marks import (
@@ -107,6 +107,8 @@ def read_store_record(backend: Backend) -> StoreRecord:
         There is no store.
     CorruptionError
         It is damaged, and there is no copy.
+    StorageError
+        The target failed.
     """
     try:
         return store_record_at(backend, keys.STORE_KEY)
@@ -115,6 +117,8 @@ def read_store_record(backend: Backend) -> StoreRecord:
             raise
         try:
             record = store_record_at(backend, keys.copy_key(keys.STORE_KEY))
+        except StorageError:
+            raise
         except LcstoreError:
             raise damage from None
         # Who makes a store puts the record before the copy: both may have come since the record was missing.

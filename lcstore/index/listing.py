@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.errors import CorruptionError, LcstoreError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import EdgeName, NodeName
@@ -113,6 +113,9 @@ class Listing:
         Keys, among those of nodes and edges, of records that are missing and have a second copy.
     foreign
         Names that are no keys.
+    doubt
+        Why it is not known of some second copies whether the records that they are of are lost: the target
+        did not give them. Nobody may delete what such a record may name, or take a copy of this for whole.
     """
 
     def __init__(self, found: dict[str, list[str]]) -> None:
@@ -120,6 +123,7 @@ class Listing:
         self.before: dict[str, set[str]] = {}
         self.lost: list[str] = []
         self.foreign: list[str] = []
+        self.doubt: StorageError | None = None
 
     @classmethod
     def take(cls, backend: Backend, order: Order, executor: Executor | None = None) -> Listing:
@@ -143,12 +147,18 @@ class Listing:
 
     def _add_lost(self, backend: Backend) -> None:
         """Take in the nodes and edges that are known by their second copies alone."""
-        copies = self.by_folder.get(keys.COPIES, ())
+        copies, failed = self.by_folder.get(keys.COPIES, ()), list[StorageError]()
         for folder, lost in ((keys.NODES, lost_nodes), (keys.EDGES, lost_edges)):
             if folder in self.by_folder:
-                found = list(lost(backend, copies, self.by_folder[folder]))
+                found = list(lost(backend, copies, self.by_folder[folder], failed))
                 self.by_folder[folder] += found
                 self.lost += found
+        self.doubt = failed[0] if failed else None
+
+    def check_lost(self) -> None:
+        """Raise the `doubt`, if there is one."""
+        if self.doubt is not None:
+            raise self.doubt
 
     def _add(self, folder: str, listed: list[str]) -> None:
         if folder:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
-from lcstore.errors import LcstoreError
+from lcstore.errors import LcstoreError, StorageError
 from lcstore.format import keyforms, keys
 from lcstore.format.fields import record_id
 from lcstore.format.records import NodeRecord
@@ -15,7 +15,9 @@ from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.storage.backend import Backend, exists, read_capped
 
 
-def lost_nodes(backend: Backend, copies: Iterable[str], nodes: Iterable[str]) -> Iterator[str]:
+def lost_nodes(
+    backend: Backend, copies: Iterable[str], nodes: Iterable[str], failed: list[StorageError]
+) -> Iterator[str]:
     """Yield the keys of the nodes that are there although their records are not.
 
     A writer stores the copy of a record after the record, and a collector deletes it before anything else of
@@ -27,18 +29,23 @@ def lost_nodes(backend: Backend, copies: Iterable[str], nodes: Iterable[str]) ->
         Where the store is.
     copies, nodes
         The keys that were listed of second copies and of nodes, in whatever order.
+    failed
+        Takes the errors of copies that the target did not give: what these are of is not known.
     """
     names = _by_name(copies)
     # By the form of the key alone: what is amiss with a name is told by whoever parses it.
     known = {key.split("-", 4)[3] for key in nodes if key.count("-") == 5}
     for node in sorted(names.keys() - known):
         if keyforms.is_id(node):
-            key = lost_key(backend, names[node], node)
-            if key is not None:
-                yield key
+            with _noted(failed, names[node]):
+                key = lost_key(backend, names[node], node)
+                if key is not None:
+                    yield key
 
 
-def lost_edges(backend: Backend, copies: Iterable[str], edges: Iterable[str]) -> Iterator[str]:
+def lost_edges(
+    backend: Backend, copies: Iterable[str], edges: Iterable[str], failed: list[StorageError]
+) -> Iterator[str]:
     """Yield the keys of the edges of maintenance that are there although their records are not.
 
     Parameters as for `lost_nodes`, and why this can be told.
@@ -46,10 +53,19 @@ def lost_edges(backend: Backend, copies: Iterable[str], edges: Iterable[str]) ->
     known = {key.rpartition("/")[2].removesuffix(".json") for key in edges}
     names = _by_name(copies)
     for stem in sorted(name for name in names.keys() - known if "-" in name):
-        with suppress(LcstoreError):
+        with suppress(LcstoreError), _noted(failed, names[stem]):
             key = keys.stem_key(stem)
             if not exists(backend, key) and _is_there(backend, names[stem], key):
                 yield key
+
+
+@contextmanager
+def _noted(failed: list[StorageError], copy: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        error.key = error.key or copy
+        failed.append(error)
 
 
 def _by_name(copies: Iterable[str]) -> dict[str, str]:
@@ -63,7 +79,13 @@ def _is_there(backend: Backend, copy: str, key: str) -> bool:
 
 
 def lost_key(backend: Backend, copy: str, node: str) -> str | None:
-    """Return the key of a node's record, by a copy of it, if it is lost; None where nothing is."""
+    """Return the key of a node's record, by a copy of it, if it is lost; None where nothing is.
+
+    Raises
+    ------
+    StorageError
+        The target failed: that is not known.
+    """
     try:
         data = read_capped(backend, copy, MAX_RECORD_BYTES)
         if record_id(data) != node:
@@ -73,5 +95,7 @@ def lost_key(backend: Backend, copy: str, node: str) -> str | None:
         if exists(backend, key) or not exists(backend, copy):
             return None
         return key if is_stored(backend, record.edge) else None
+    except StorageError:
+        raise
     except LcstoreError:
         return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
-from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.index.kinds import Kind
 from lcstore.index.stored import is_stored, tell
@@ -130,6 +130,8 @@ def read_copy(
     ------
     LcstoreError
         The damage, where there is no copy of what the key promises.
+    StorageError
+        The target did not give the copy, which may well be whole.
     """
     copy = kind.copy_key(key)
     if copy is None:
@@ -137,6 +139,8 @@ def read_copy(
     try:
         record, nbytes = _read_at(backend, kind, kind.reader(backend), key, copy)
         is_left = gone and isinstance(record, NodeRecord | EdgeRecord) and not is_stored(backend, record.edge)
+    except StorageError:
+        raise
     except LcstoreError as error:
         raise damage from error
     if is_left:
@@ -193,6 +197,8 @@ def read_each(
             try:
                 gone = isinstance(found.error, NotFoundError)
                 record, nbytes = read_copy(backend, kind, key, found.error, gone=gone)
+            except StorageError as error:
+                return replace(found, error=error)
             except LcstoreError:
                 return found
             return ReadRecord(key, nbytes, record, found.error)

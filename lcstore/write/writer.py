@@ -216,8 +216,8 @@ class Writer:
 
     def moved(self, staged: Staged) -> float:
         """Return how far a state is from the head, as `lcstore.track.motion.moved` does."""
-        if self.head is None or not self.sound or self._open is not None:
-            return math.inf
+        if self.head is None or not self.sound or self._doubtful or self._open is not None:
+            return math.inf  # a save looks first whether the head stands
         names = (name for name, _ in staged.flat.tensors)
         return moved(self.track.held, dict(zip(names, staged.arrays, strict=True)))
 

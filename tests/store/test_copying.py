@@ -733,3 +733,69 @@ def test_a_target_that_does_not_answer_is_told_as_that_of_a_copy(source, monkeyp
     with pytest.raises(UnknownOutcomeError, match="the same copy goes on once it does") as caught:
         lcstore.copy(source, MemoryBackend.fresh())
     assert "save" not in str(caught.value)
+
+
+class Hooked(MemoryBackend):
+    """Does something, once, before a key of some beginning is stored."""
+
+    beginning = ""
+
+    def before(self) -> None:
+        raise NotImplementedError
+
+    def put(self, key: str, data: bytes) -> None:
+        if self.beginning and key.startswith(self.beginning):
+            self.beginning = ""
+            self.before()
+        super().put(key, data)
+
+
+def test_what_a_collect_of_the_copy_takes_away_meanwhile_is_copied_again():
+    source, target = MemoryBackend.fresh(), Hooked.fresh()
+    fill(source, range(6))
+    lcstore.copy(source, target)
+    with lcstore.open(target, "r+") as store:
+        store.retain("latest:1")
+        store.compact()
+    with lcstore.open(source) as store:
+        store.resume(3)
+        store.save(103, state(103))
+
+    def collect() -> None:
+        with lcstore.open(target, "r+") as store:
+            assert store.collect().deleted_objects
+
+    target.before, target.beginning = collect, "nodes/"
+    report = lcstore.copy(source, target)
+    assert not target.beginning
+    with lcstore.open(target, "r") as store, lcstore.open(source, "r") as first:
+        assert store.verify("checksum").ok
+        assert 103 in store.steps()
+        assert report.states == len(store.steps())
+        for step in store.steps():
+            assert same(store.restore(step), first.restore(step))
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_a_copy_to_a_store_that_is_cut_off_shows_no_state_before_what_it_stands_on(failing):
+    source, target = MemoryBackend.fresh(), Hooked.fresh()
+    fill(source, range(90, 91))
+    lcstore.copy(source, target)
+    with lcstore.open(source) as store:
+        store.resume()
+        for step in (100, 101, 3, 4):  # a counter of steps began anew
+            store.save(step, state(step))
+
+    def fail() -> None:
+        raise StorageError("the target is gone")
+
+    nodes = sorted((keys.parse_node_key(key) for key in source.list(keys.NODES)), key=lambda name: name.order)
+    target.before, target.beginning = fail, keys.node_key(nodes[1 + failing])
+    with pytest.raises(StorageError):
+        lcstore.copy(source, target)
+    with lcstore.open(target, "r") as store:
+        assert sorted(store.steps()) == sorted([90, 100, 101, 3, 4][: 1 + failing])
+        for step in store.steps():
+            store.restore(step)
+    lcstore.copy(source, target)
+    assert target.snapshot() == source.snapshot()

@@ -10,6 +10,7 @@ from states import same
 
 import lcstore
 from lcstore.storage.memory import MemoryBackend
+from lcstore.testing import Fault, FaultBackend
 
 
 def moving(weights: np.ndarray, by: float, seed: int) -> dict:
@@ -121,3 +122,24 @@ def test_a_tensor_of_another_dtype_has_moved(begun):
     store, state = begun
     wide = {"model": {"w.weight": state["model"]["w.weight"].astype(np.float64)}, "epoch": 1}
     assert store.moved(wide) == math.inf
+
+
+def test_no_save_is_left_out_before_it_is_known_that_what_was_stored_last_stands():
+    blind: list[bool] = []
+    backend = FaultBackend(
+        MemoryBackend.fresh(),
+        {lambda op: bool(blind) and op.name == "list" and op.key == "condemned": Fault("eio", None)},
+    )
+    weights = np.random.default_rng(0).standard_normal((96, 64)).astype(np.float32)
+    with lcstore.open(backend, threads=1) as store:
+        store.save(0, moving(weights, 0, 0))
+        store.save(1, moving(weights, 1e-3, 1))
+        blind.append(True)
+        last = moving(weights, 1e-3, 2)
+        with pytest.raises(lcstore.UnknownOutcomeError):
+            store.save(2, last)
+        with pytest.raises(lcstore.StorageError):
+            store.save(3, last, skip_below=0.5)
+        blind.clear()
+        assert store.save(3, last, skip_below=0.5).kind == "delta"
+        assert store.save(4, last, skip_below=0.5).kind == "skipped"
