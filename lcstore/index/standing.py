@@ -94,6 +94,12 @@ def comes_too_late(index: Index, node: str) -> bool:
     return index.is_going(node) and _is_condemned(index, node, {*index.marks.condemned})
 
 
+def needs_exact(index: Index, node: str) -> bool:
+    """Return whether a state has nothing but its exact value, as a repair condemned what else it would read."""
+    rest = {name for name in index.marks.condemned if name.scope != markkeys.EXACT_VALUE}
+    return bool(rest) and _is_condemned(index, node, rest)
+
+
 def _marks(listing: Listing, node: str) -> tuple[set[str], set[markkeys.CondemnedName]]:
     """Return what is retired of a node, and what is condemned."""
     return {name.what for name in listing.retired if name.node == node}, {*listing.condemned}

@@ -23,6 +23,7 @@ from lcstore.index.gone import none_left
 from lcstore.index.index import Index
 from lcstore.index.listing import OBJECTS, Listing
 from lcstore.index.resolve import lost_records
+from lcstore.index.standing import needs_exact
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
 from lcstore.maintain.broken import broken_states
@@ -324,7 +325,11 @@ def _going(
     for node, reason in decision.retired.items():
         yield Retired(records[node].step, node, markkeys.WHOLE_STATE, reason)
     for node, reason in decision.exact_let_go.items():
-        yield Retired(records[node].step, node, markkeys.EXACT_VALUE, reason)
+        step = records[node].step
+        if needs_exact(index, node):
+            notes.append(f"step {step} keeps its exact value: what else there was of it is damaged")
+        else:
+            yield Retired(step, node, markkeys.EXACT_VALUE, reason)
     for node, globs in decision.stripped.items():
         record = records[node]
         gone = index.marks.stripped.get(node, frozenset())

@@ -91,11 +91,11 @@ def test_what_a_lost_record_may_name_is_neither_collected_nor_left_out_of_a_copy
     key = max(filled.list(keys.NODES))
     filled.delete(key)
     before = filled.snapshot()
+    there = MemoryBackend.fresh()
     for act in (
         lambda target: lcstore.open(target, "r+").collect(),
         lambda target: copy_store(target, there),
     ):
-        there = MemoryBackend.fresh()
         with pytest.raises(StorageError, match="Input/output error"):
             act(failing(filled, copy_of(key), times))
         assert filled.snapshot() == before

@@ -647,3 +647,34 @@ def test_what_cannot_be_made_again_leaves_what_is_there():
     with pytest.raises(lcstore.StorageError, match="went away"):
         [*overlay.apply()]
     assert below.snapshot() == {"a": b"old", "aside": b"old"}
+
+
+def test_an_exact_value_that_is_all_there_is_of_a_state_is_not_let_go_of_by_a_rule():
+    rng, backend = np.random.default_rng(0), MemoryBackend.fresh()
+
+    def tree(step: int) -> dict[str, object]:
+        weight = rng.standard_normal((64, 64)).astype(np.float32)
+        moments = {"step": np.float32(step), "exp_avg": weight * 1e-3, "exp_avg_sq": weight**2 * 1e-6}
+        return {"model": {"a.weight": weight}, "optim": {"state": {"a.weight": moments}}}
+
+    with lcstore.open(backend, grace=0, threads=1, durability="none") as store:
+        store.save(0, tree(0))
+        exact = tree(1)
+        node = store.save(1, exact, exact=True).node
+        store.save(2, tree(2), exact=True)
+        edge = store._index.record(node).edge.id
+    key = f"data/{edge}/0/second-float32.set/c.0"
+    data = backend.get(key)
+    backend.delete(key)
+    backend.put(key, data[: len(data) // 2])
+    with lcstore.open(backend, grace=0, threads=1) as store:
+        assert not store.repair().lost
+        assert same(store.restore(1), exact)
+        for _ in range(2):
+            report = store.retain("exact-only:latest:1")
+            assert any("step 1 keeps its exact value" in note for note in report.notes)
+            store.collect()
+        assert same(store.restore(1), exact)
+        assert store.verify("decode").ok
+        store.save(3, tree(3))
+        assert [one.step for one in store.retain("exact-only:latest:1").retired] == [2]
