@@ -138,9 +138,15 @@ def _upload(fs: Any, folder: str, path: str, others: Sequence[str], last: str) -
     try:
         fs.rm(path, recursive=True)
         for some in (others, [last]):
-            fs.copy([f"{to}/{name}" for name in some], [f"{path}/{name}" for name in some])
-    except OSError as error:
-        raise OSError(f"{error}; all that was to be there lies at {to}") from error
+            ends = [f"{path}/{name}" for name in some]
+            try:
+                fs.copy([f"{to}/{name}" for name in some], ends)
+            except NotImplementedError:  # SFTP, FTP and others cannot copy by themselves
+                fs.put([os.path.join(folder, name) for name in some], ends)
+    except Exception as error:
+        raise OSError(
+            f"{str(error) or type(error).__name__}; all that was to be there lies at {to}"
+        ) from error
     fs.rm(to, recursive=True)
 
 

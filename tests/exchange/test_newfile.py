@@ -10,6 +10,7 @@ from threading import Thread
 
 import fsspec
 import pytest
+from fsspec.spec import AbstractFileSystem
 
 import lcstore
 from lcstore.exchange.newfile import new_folder
@@ -99,6 +100,18 @@ def test_a_folder_is_on_stable_storage_before_it_has_its_name(tmp_path, monkeypa
     assert done[-1] == "to out"
     assert done.count("zarr.json") == 2
     assert "inner" in done
+
+
+def test_a_folder_is_replaced_on_a_target_that_cannot_copy_by_itself(monkeypatch):
+    fs = fsspec.filesystem("memory")
+    fs.pipe({"/nocopy/out/zarr.json": b"old", "/nocopy/out/gone": b"old"})
+    monkeypatch.setattr(type(fs), "cp_file", AbstractFileSystem.cp_file)
+    with new_folder("memory://nocopy/out", last="zarr.json", overwrite=True) as at:
+        for name in ("zarr.json", "other"):
+            (Path(at) / name).write_text("new")
+    found = {name: fs.cat_file(name) for name in fs.find("/nocopy")}
+    fs.rm("/nocopy", recursive=True)
+    assert found == {"/nocopy/out/zarr.json": b"new", "/nocopy/out/other": b"new"}
 
 
 @pytest.mark.parametrize("failing", ["put", "copy", None])
