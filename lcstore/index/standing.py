@@ -95,7 +95,7 @@ def comes_too_late(index: Index, node: str) -> bool:
 
 
 def needs_exact(index: Index, node: str) -> bool:
-    """Return whether a state has nothing but its exact value, as a repair condemned what else it would read."""
+    """Return whether a state has its exact value alone, as a repair condemned what else it would read."""
     rest = {name for name in index.marks.condemned if name.scope != markkeys.EXACT_VALUE}
     return bool(rest) and _is_condemned(index, node, rest)
 
