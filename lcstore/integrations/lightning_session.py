@@ -153,7 +153,9 @@ class Session:
             return self._elsewhere(pointer, path)
         if rank():  # another process saves
             return self.store.restore(pointer.node, on_corrupt="previous")
-        state = self.store.resume(pointer.node, on_corrupt="previous")
+        # Of the latest state the same training goes on: it is not kept for being that, once there is a newer.
+        at = None if self.store.info().node == pointer.node else pointer.node
+        state = self.store.resume(at, on_corrupt="previous")
         self._last, self._names.newest = None, replace(pointer, store=self.store.url, instead_of=None)
         return state
 

@@ -272,6 +272,20 @@ def test_another_process_knows_what_files_name(torch, tmp_path):
     assert again.store.steps() == [2, 3]  # the link leads nowhere now
 
 
+def test_the_latest_state_of_a_process_goes_too_once_another_went_on_from_it(torch, tmp_path):
+    store, files = tmp_path / "store", tmp_path / "ckpt"
+    for process in range(3):  # each of them keeps the last two
+        io = make(store, background=False)
+        if process:
+            io.load_checkpoint(files / f"{10 * process}.ckpt")
+        io.save_checkpoint(checkpoint(torch, 10 * process + 10), files / f"{10 * process + 10}.ckpt")
+        if process:
+            io.remove_checkpoint(files / f"{10 * process}.ckpt")
+        io.teardown()
+    with lcstore.open(store, "r") as opened:
+        assert opened.steps() == [30]
+
+
 def test_a_file_that_was_deleted_by_hand_harms_nobody(torch, tmp_path):
     io = make(tmp_path / "store")
     for step in range(3):
