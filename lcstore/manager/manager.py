@@ -117,7 +117,7 @@ class CheckpointManager:
         self._offered: int | None = None
 
         def opened() -> Store:
-            return open_store(url, "r+", **options)
+            return open_store(url, "r+", **(options | {"grace": None}))  # it is a store by then
 
         self._tending = None if rule is None else Tending(opened, rule)
         self._notice = Notice(preempted)

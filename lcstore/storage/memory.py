@@ -6,7 +6,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 from lcstore.errors import InvalidInputError
@@ -14,11 +14,40 @@ from lcstore.storage.backend import BaseBackend, Names
 
 
 class _Space:
-    """The objects behind one name: each with its bytes and the time when it was stored."""
+    """The objects behind one name: each with its bytes and the time when it was stored. Not thread-safe."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.objects: dict[str, tuple[bytes, float]] = {}
+        #: Their keys by the folders that they lie in: each save lists some, and few of a store's keys.
+        self._below: dict[str, dict[str, None]] = {}
+
+    def put(self, key: str, kept: tuple[bytes, float]) -> None:
+        """Store an object."""
+        if key not in self.objects:
+            for folder in _folders(key):
+                self._below.setdefault(folder, {})[key] = None
+        self.objects[key] = kept
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if it is there."""
+        if self.objects.pop(key, None) is not None:
+            for folder in _folders(key):
+                self._below[folder].pop(key)
+                if not self._below[folder]:
+                    del self._below[folder]
+
+    def below(self, folder: str) -> list[str]:
+        """Return the keys below a folder, "" being that of all."""
+        return list(self._below.get(folder, ()) if folder else self.objects)
+
+
+def _folders(key: str) -> Iterator[str]:
+    """Yield all folders that a key lies in."""
+    end = key.find("/")
+    while end >= 0:
+        yield key[:end]
+        end = key.find("/", end + 1)
 
 
 _spaces: dict[str, _Space] = {}
@@ -69,19 +98,18 @@ class MemoryBackend(BaseBackend):
         own = whole if isinstance(whole, bytes) and len(whole) == len(data) else bytes(data)
         kept = (own, time.time())
         with self._space.lock:
-            self._space.objects[key] = kept
+            self._space.put(key, kept)
 
     def _get(self, key: str, start: int, end: int | None) -> bytes:
         return self._find(key)[0][start:end]
 
     def _list(self, prefix: str) -> Names:
-        inside = f"{prefix}/" if prefix else ""
         with self._space.lock:
-            return [key for key in self._space.objects if key.startswith(inside)]
+            return self._space.below(prefix)
 
     def _delete(self, key: str) -> None:
         with self._space.lock:
-            self._space.objects.pop(key, None)
+            self._space.delete(key)
 
     def _size(self, key: str) -> int:
         return len(self._find(key)[0])

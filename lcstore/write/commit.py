@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from lcstore.errors import ConflictError, StorageError
+from lcstore.errors import ConflictError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import TagRecord
-from lcstore.format.records import NodeRecord, node_id, utc_now
+from lcstore.format.records import NodeRecord, StoreRecord, node_id, utc_now
+from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
+from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import next_seq
 from lcstore.storage.backend import Backend
@@ -117,3 +120,23 @@ def put_marks(backend: Backend, commit: Commit) -> None:
         marks.append(TagRecord(node, parent, 0, created, "line"))
     for mark in marks:
         commit.write.written.put_mark(mark.key(), mark.to_bytes())
+
+
+def make_store(backend: Backend, made: StoreRecord, listed: Future[Graph] | None, *, copies: bool) -> int:
+    """Make a place a store, and return its grace: that of another process which did so since it was opened.
+
+    Parameters
+    ----------
+    backend, made
+        The place, and what makes it a store.
+    listed
+        Has the nodes that there are: where there is none, nobody made it a store, as far as is known.
+    copies
+        Whether records are stored twice.
+    """
+    if listed is not None and listed.result().nodes:
+        with suppress(NotFoundError):
+            return read_store_record(backend).grace_seconds
+    for key in (keys.STORE_KEY, keys.copy_key(keys.STORE_KEY))[: 1 + copies]:
+        put_object(backend, key, made.to_bytes())
+    return made.grace_seconds

@@ -25,11 +25,11 @@ from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.storage.backend import Backend, exists
 from lcstore.storage.moment import Moment
-from lcstore.storage.settle import put_object, put_record
+from lcstore.storage.settle import put_record
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.commit import Commit, Place, prepare, put_marks
+from lcstore.write.commit import Commit, Place, make_store, prepare, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.places import Places
@@ -245,7 +245,8 @@ class Writer:
         plain = {} if base is None else self.plain
         quality = Quality(self.policy, plain, touched)
         self._began = Moment.now()
-        made, listed = self._make(), self._list_nodes()
+        listed = self._list_nodes()
+        made = self._make(listed)
         write = EdgeWrite(
             staged,
             base,
@@ -268,8 +269,7 @@ class Writer:
             commit = self._prepare(write)
             write.written.end()
             if made is not None:
-                made.result()
-                self._made = None
+                self.grace, self._made = made.result(), None
             sent = True
             self._put(commit)
         except BaseException as error:
@@ -281,16 +281,12 @@ class Writer:
         self._touched.forget()
         return commit
 
-    def _make(self) -> Future[None] | None:
+    def _make(self, listed: Future[Graph] | None) -> Future[int] | None:
         """Begin to make this a store, unless it is one."""
         if self._made is None:
             return None
-        return self.requests.submit(self._put_store, self._made.to_bytes())
-
-    def _put_store(self, data: bytes) -> None:
-        put_object(self.backend, keys.STORE_KEY, data)
-        if self.durability.copies:
-            put_object(self.backend, keys.copy_key(keys.STORE_KEY), data)
+        copies = self.durability.copies
+        return self.requests.submit(make_store, self.backend, self._made, listed, copies=copies)
 
     def _list_nodes(self) -> Future[Graph] | None:
         """Begin to list the nodes where the first save of a handle, or after a resume, needs to know them."""

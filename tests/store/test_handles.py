@@ -553,6 +553,20 @@ def test_a_grace_for_a_store_that_is_there_is_told_of(caplog):
             assert len([one for one in caplog.records if "keeps the grace of 3600 s" in one.message]) == told
 
 
+def test_a_store_that_was_made_since_it_was_opened_keeps_its_own_grace():
+    backend = MemoryBackend.fresh()
+    late = lcstore.open(backend, grace=0, durability="none")
+    with lcstore.open(backend, grace="1h") as first:
+        first.save(0, {"x": np.zeros(3)})
+    record = backend.get(keys.STORE_KEY)
+    with late:
+        late.save(1, {"x": np.zeros(3)})
+    assert backend.get(keys.STORE_KEY) == backend.get(keys.copy_key(keys.STORE_KEY)) == record
+    assert late._writer.grace == 3600
+    with lcstore.open(backend, "r") as store:
+        assert store.verify("checksum").ok
+
+
 def test_a_tag_and_a_step_in_the_wrong_order():
     with lcstore.open(MemoryBackend.fresh()) as store:
         store.save(3, {"x": np.zeros(3)})
