@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from lcstore.errors import LcstoreError
+from lcstore.errors import CorruptionError, LimitError, NotFoundError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.graph.refs import NodeName
@@ -116,7 +116,7 @@ class Earlier:
 
 def _is_whole(reader: Reader, name: NodeName, there: Collection[str]) -> bool:
     """Return whether all is there of which a state is restored, as the names of objects tell."""
-    with suppress(LcstoreError):
+    with suppress(CorruptionError, NotFoundError, LimitError, UnsupportedFormatError):
         state = Resolved(reader, name, None)
         return state.has_leaves(there) and state.has(state.node.everything, there)
     return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError
+from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError, StorageError
 from lcstore.graph.graph import Graph
 from lcstore.layout.qualified import FIRST_PART
 from lcstore.read.resolved import Rebuilt, Resolved
@@ -42,6 +42,8 @@ def _or_values(found: Snapshot, rebuild: Callable[[Resolved], Rebuilt]) -> Rebui
         damage = error
     try:
         built = found.using(Resolved.rebuild_values)
+    except StorageError:
+        raise
     except LcstoreError:
         raise damage from None
     message = f"step {found.step}: its values are whole, and what deltas to it need is not ({damage})"

@@ -6,15 +6,15 @@ well within what a JSON parser nests::
     "tensor"                                the next tensor
     "leaf"                                  the next plain value
     ["tied", [name]]                        the tensor of that name once more
-    ["dict" | "odict", [keys], [children]]  in the order of the keys
+    ["dict" | "odict" | "counter", [keys], [children]]  in the order of the keys
     ["list" | "tuple", [children]]
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from lcstore.errors import CorruptionError, InvalidInputError
@@ -25,7 +25,9 @@ from lcstore.state.names import Component, Name, format_name, is_component
 
 #: A JSON value as in the table above. It may come from storage, so it is validated wherever it is walked.
 Structure: TypeAlias = Any
-Kind: TypeAlias = Literal["dict", "odict", "list", "tuple"]
+Kind: TypeAlias = Literal["dict", "odict", "counter", "list", "tuple"]
+#: The mappings that come back as what they were: a scheduler of torch that has a `Counter` asks it for more.
+_MAPPINGS: Final[dict[Kind, type[dict[Any, Any]]]] = {"dict": dict, "odict": OrderedDict, "counter": Counter}
 
 TENSOR: Final = "tensor"
 LEAF: Final = "leaf"
@@ -63,7 +65,8 @@ def open_object(obj: Any, path: Name) -> Container | None:
     if not is_instance(obj, "flax.nnx", "Rngs") and callable(getattr(obj, "state_dict", None)):
         obj = _state_dict(obj, path)
     if isinstance(obj, Mapping):
-        return _mapping("odict" if isinstance(obj, OrderedDict) else "dict", obj, path)
+        alike: Iterator[Kind] = (kind for kind in ("odict", "counter") if isinstance(obj, _MAPPINGS[kind]))
+        return _mapping(next(alike, "dict"), obj, path)
     if isinstance(obj, tuple) and hasattr(type(obj), "_fields"):
         return _checked("dict", cast(Any, obj)._fields, obj, path)
     if isinstance(obj, list | tuple):
@@ -114,7 +117,8 @@ def open_structure(node: Structure) -> Container:
         kind = node[0]
         if kind in ("list", "tuple") and len(node) == 2 and type(node[1]) is list:
             return Container(kind, range(len(node[1])), node[1])
-        if kind in ("dict", "odict") and len(node) == 3 and type(node[1]) is list and type(node[2]) is list:
+        lists = len(node) == 3 and type(node[1]) is list and type(node[2]) is list
+        if lists and type(kind) is str and kind in _MAPPINGS:
             _, keys, children = node
             if len(keys) == len(children) and all(map(is_component, keys)) and len(set(keys)) == len(keys):
                 return Container(kind, keys, children)
@@ -146,8 +150,7 @@ def to_object(kind: Kind, keys: Sequence[Component], children: Iterable[Any]) ->
         return list(children)
     if kind == "tuple":
         return tuple(children)
-    pairs = zip(keys, children, strict=True)
-    return OrderedDict(pairs) if kind == "odict" else dict(pairs)
+    return _MAPPINGS[kind](dict(zip(keys, children, strict=True)))
 
 
 def walk_structure(structure: Structure, visit: Callable[[Name, Structure], None]) -> None:

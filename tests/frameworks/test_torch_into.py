@@ -217,6 +217,37 @@ def test_a_schedule_of_another_kind_is_refused():
     assert same.T_max == 10
 
 
+@pytest.mark.parametrize("into", [True, False])
+def test_a_schedule_that_counts_its_milestones_goes_on(into):
+    kinds = torch.optim.lr_scheduler
+
+    def made():
+        model = _model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        parts = [kinds.LinearLR(optimizer, 0.1, total_iters=5), kinds.MultiStepLR(optimizer, [3, 6])]
+        return optimizer, kinds.SequentialLR(optimizer, parts, milestones=[5])
+
+    def rates(optimizer, schedule, steps):
+        for _ in range(steps):
+            optimizer.step()
+            schedule.step()
+            yield optimizer.param_groups[0]["lr"]
+
+    wanted = list(rates(*made(), 12))
+    optimizer, schedule = made()
+    assert list(rates(optimizer, schedule, 3)) == wanted[:3]
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(3, {"optim": optimizer, "schedule": schedule})
+    optimizer, schedule = made()
+    if into:
+        store.resume_into(3, {"optim": optimizer, "schedule": schedule})
+    else:
+        state = store.resume(3)
+        optimizer.load_state_dict(state["optim"])
+        schedule.load_state_dict(state["schedule"])
+    assert list(rates(optimizer, schedule, 9)) == wanted[3:]
+
+
 def test_an_array_that_does_not_fit_leaves_the_model_alone(saved):
     store, state = saved
     model = _model(seed=1)

@@ -34,6 +34,7 @@ states = st.recursive(
     lambda inner: (
         st.dictionaries(keys, inner, max_size=4)
         | st.dictionaries(keys, inner, max_size=4).map(collections.OrderedDict)
+        | st.dictionaries(keys, inner, max_size=4).map(collections.Counter)
         | st.lists(inner, max_size=4)
         | st.lists(inner, max_size=4).map(tuple)
     ),
@@ -131,13 +132,14 @@ def test_subclasses_come_back_as_what_they_are_made_of():
         "tuple": Shape((1, 2)),
         "dict": Options(a=1),
         "ordered": collections.OrderedDict(a=1),
+        "counted": collections.Counter({3: 1, 6: 2}),
         "matrix": np.ones((2, 2)).view(np.matrix),
         "big": np.array([1.5, 2.5], ">f4"),
     }
     flat = flatten(state)
     hosts = [from_host(host.array, host.framework) for _, host in flat.tensors]
     back = unflatten(flat.structure, hosts, flat.leaves)
-    kinds = [list, tuple, dict, collections.OrderedDict, np.ndarray, np.ndarray]
+    kinds = [list, tuple, dict, collections.OrderedDict, collections.Counter, np.ndarray, np.ndarray]
     assert [type(value) for value in back.values()] == kinds
     assert back["matrix"].shape == (2, 2)
     assert back["big"].dtype == np.dtype("=f4")
@@ -457,9 +459,9 @@ def test_counts_must_agree(tensors, leaves):
 structures = st.recursive(
     st.sampled_from(["tensor", "leaf", "x", 1, None, True]),
     lambda inner: (
-        st.lists(inner | st.sampled_from(["dict", "list", "odict", "tuple"]), max_size=3)
+        st.lists(inner | st.sampled_from(["dict", "list", "odict", "counter", "tuple"]), max_size=3)
         | st.tuples(
-            st.sampled_from(["dict", "odict"]),
+            st.sampled_from(["dict", "odict", "counter"]),
             st.lists(keys | st.none(), max_size=2),
             st.lists(inner, max_size=2),
         ).map(list)

@@ -124,3 +124,20 @@ def test_an_object_that_would_mend_another_and_is_not_given_is_told(filled):
         repair(target)
     assert filled.snapshot() == before
     assert not repair(filled).lost
+
+
+def test_a_resume_whose_exact_value_is_not_given_does_not_take_it_for_damage():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, threads=1, durability="none") as store:
+        store.save(0, state(0))
+        node = store.save(1, state(1), exact=True).node
+        record = store._index.record(node)
+    exact = next(ref.key for ref in record.exact.objects if "/c." in ref.key)
+    flip(backend, next(ref.key for ref in record.edge.objects if "weights" in ref.key and "/c." in ref.key))
+    with (
+        lcstore.open(failing(backend, exact), threads=1) as store,
+        pytest.raises(StorageError, match="Input/output error"),
+    ):
+        store.resume(on_corrupt="previous")
+    with lcstore.open(backend, threads=1) as store:
+        assert same(store.resume(), state(1))

@@ -23,7 +23,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
-from lcstore.testing import Crash, FaultBackend, Operation
+from lcstore.testing import Crash, Fault, FaultBackend, Operation
 
 pytestmark = pytest.mark.once
 
@@ -591,6 +591,25 @@ def test_what_a_repair_of_the_source_let_go_of_stays_in_a_backup(stride):
         lcstore.copy(backup, again)
         assert same(values(again), there)
     assert told
+
+
+def test_a_backup_that_is_not_read_for_a_moment_lets_go_of_nothing():
+    source, backup = MemoryBackend.fresh(), MemoryBackend.fresh()
+    with lcstore.open(source, threads=1, grace=0, durability="none") as store:
+        for step in range(4):
+            store.save(step, state(step))
+        edge = store._index.record(store.info(3).node).edge.id
+    lcstore.copy(source, backup)
+    for key in source.list(f"data/{edge}"):
+        source.delete(key)
+    assert [loss.step for loss in repair(source).lost] == [3]
+    before, log = backup.snapshot(), FaultBackend(MemoryBackend.fresh(backup.snapshot()))
+    lcstore.copy(source, log)
+    for op in {(op.name, op.key) for op in log.log if op.name in ("get", "size", "list")}:
+        target = MemoryBackend.fresh(before)
+        with suppress(StorageError):
+            lcstore.copy(source, FaultBackend(target, {lambda o, op=op: (o.name, o.key) == op: Fault("eio")}))
+        assert len(values(target)) == 4, op
 
 
 def sound(backend: Backend) -> list[int]:
