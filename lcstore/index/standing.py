@@ -86,12 +86,18 @@ def is_too_late(index: Index, node: str) -> bool:
     return markkeys.WHOLE_STATE in retired and _is_condemned(index, node, condemned)
 
 
-def comes_too_late(index: Index, node: str) -> bool:
-    """Return whether a pin of a retired state would come too late, as of the last full listing.
+def come_too_late(index: Index, nodes: Iterable[str]) -> set[str]:
+    """Return for which retired states a pin would come too late, as of the last full listing.
 
     Records are read only where names leave it open.
     """
-    return index.is_going(node) and _is_condemned(index, node, {*index.marks.condemned})
+    condemned = {*index.marks.condemned}
+    whole = {name.node for name in condemned if name.scope == markkeys.WHOLE_EDGE}
+    return {
+        node
+        for node in nodes
+        if node in whole or (index.is_going(node) and _is_condemned(index, node, condemned))
+    }
 
 
 def needs_exact(index: Index, node: str) -> bool:

@@ -17,7 +17,7 @@ from lcstore.index.gone import none_left
 from lcstore.index.info import StepInfo
 from lcstore.index.reading import ReadRecord
 from lcstore.index.resolve import check_run, lost_records, resolved
-from lcstore.index.standing import comes_too_late
+from lcstore.index.standing import come_too_late
 from lcstore.index.states import Listed, list_states
 from lcstore.read.find import find, named
 from lcstore.read.metrics import best
@@ -166,12 +166,9 @@ class Overview(Handle):
             check_run(self._reader.listed(), self.url, run)
         if records and any(state.retired for state in found):
             self._reader.listed()
-            found = [self._as_a_pin_finds(state) for state in found]
+            late = come_too_late(self._index, {state.node for state in found if state.retired})
+            found = [replace(state, condemned=state.node in late) for state in found]
         return found
-
-    def _as_a_pin_finds(self, state: Listed) -> Listed:
-        """Return a state that says of itself whether a pin would bring it back: records alone tell."""
-        return replace(state, condemned=state.retired and comes_too_late(self._index, state.node))
 
     def stats(
         self,
