@@ -69,7 +69,7 @@ class Finding:
     @property
     def is_unread(self) -> bool:
         """Whether the target did not give what it is about, as for permissions: nothing is known of it."""
-        return self.severity == "error" and (self.next or "").startswith(DOCTOR.partition("{")[0])
+        return self.severity != "info" and (self.next or "").startswith(DOCTOR.partition("{")[0])
 
     @property
     def is_unrecorded(self) -> bool:
@@ -161,6 +161,9 @@ class VerifyReport:
             return f"{counted(self.count('error'), 'error')}, the first: {first.message}"
         if self.none_left is not None:
             return self.none_left.message
+        if unread := [one for one in self.findings if one.is_unread]:
+            found = counted(len(unread), "object")
+            return f"{found} that the target did not give, the first: {unread[0].message}"
         made = counted(self.can_be_mended, "object")
         return f"{made} to be made again, the first: {self.mendable[0].message}" if self.mendable else ""
 

@@ -129,8 +129,8 @@ class Readable:
         self._layouts()
         self._marks()
         self._copies()
-        if self.listing.doubt is not None:
-            self._lost_record("copy", str(self.listing.doubt.key), self.listing.doubt)
+        if (doubt := self.listing.doubt) is not None:
+            self._lost_record("copy", str(doubt.key), doubt)
 
     def is_overtaken(self) -> bool:
         """Return whether maintenance was at work since the store was listed: what seems damage may be none.
@@ -196,15 +196,14 @@ class Readable:
             try:
                 record = store_record_at(self.backend, keys.copy_key(keys.STORE_KEY))
             except LcstoreError as other:
-                unknown = isinstance(other, StorageError)  # it may well be whole
-                self._lost_record("store", keys.STORE_KEY, other if unknown else error)
+                why = other if isinstance(other, StorageError) else error  # it may well be whole
+                self._lost_record("store", keys.STORE_KEY, why)
                 return
             try:  # both may have come since: the record is stored before its copy
                 store_record_at(self.backend, keys.STORE_KEY)
             except LcstoreError:
                 self._mended(keys.STORE_KEY, error)
-        usual = StoreRecord().grace_seconds
-        if record.grace_seconds != usual:
+        if record.grace_seconds != (usual := StoreRecord().grace_seconds):
             message = f"the grace of this store is {record.grace_seconds} s; stores are made with {usual} s"
             self.findings.add("info", "store", keys.STORE_KEY, message)
 
@@ -322,8 +321,9 @@ class Readable:
             except LcstoreError:
                 return True
 
-        lacking = [pair for pair, wrong in zip(whole, spread(lacks, whole), strict=True) if wrong]
-        # A collector deletes copies before anything else, and this may have met one at that.
+        looked = zip(whole, spread(lacks, whole), strict=True)  # twice, as a bit may flip on the way
+        lacking = [pair for pair, wrong in looked if wrong and lacks(pair)]
+        # A collector deletes copies before anything else: this may have met one at that.
         still = self._to_be_copied(*staying_now(self.backend), usual=not gone) if lacking else {}
         late = set[str]() if gone else copied_late(self.graph).keys() - there
         for copy, one in lacking:

@@ -19,6 +19,8 @@ from lcstore.index.gone import DAMAGED
 from lcstore.index.kinds import KINDS
 from lcstore.index.lost import lost_key
 
+#: How often an object is read again that is not the same twice.
+_TRIES: Final = 4
 _GRACE: Final = re.compile(rb'"grace_seconds":([0-9]{1,9})[^0-9]')
 
 
@@ -86,8 +88,17 @@ class Salvage:
     def _put_back_from(self, other: str, key: str, error: LcstoreError) -> None:
         """Store again what another object is a copy of, unless that is gone by now as well."""
         with suppress(NotFoundError):  # collected meanwhile, or else the next repair sees that it is lost
-            data = self.backend.get(other)
+            data = self._read(other)
             self.put_back(key, lambda: data, error)
+
+    def _read(self, key: str) -> bytes:
+        """Return what an object is, having read it until the same comes twice: a bit may flip on the way."""
+        data = self.backend.get(key)
+        for _ in range(_TRIES):
+            again, data = data, self.backend.get(key)
+            if again == data:
+                return data
+        raise StorageError("each time that it is read it is another: nothing is repaired so", key=key)
 
     def put_back(self, key: str, was: Callable[[], bytes], error: LcstoreError) -> None:
         """Store what an object was; what is there in its place is set aside."""

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial, update_wrapper
+from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from types import FunctionType
@@ -112,6 +113,7 @@ class _Later:
     def _make(self) -> Any:
         with _lock:
             if self._made is None:
+                import_module("numpy.ma")  # numba does later, and a process may be forked just then
                 self._made = self._how(self._function)
                 names, name = self._function.__globals__, self._function.__name__
                 if names.get(name) is self:  # who calls it by its module calls what numba made

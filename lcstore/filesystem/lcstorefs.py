@@ -173,7 +173,9 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def created(self, path: str) -> datetime:
         """Return when a state was saved."""
-        return self._found(path)[0].created
+        state, _ = self._found(path)
+        with _as_files(GoneError):
+            return state.created
 
     def modified(self, path: str) -> datetime:
         """Return when a state was saved: it never changes."""
@@ -191,9 +193,10 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with _as_files(GoneError if self._states.knew(name) else NoFileError):
             state = self._states.named(name)
         parts = rest.split("/") if rest else []
-        found = entry_at(state, parts)
-        if found is None:
-            raise NoFileError(_absent(state, parts, path))
+        with _as_files(GoneError):
+            found = entry_at(state, parts)
+            if found is None:
+                raise NoFileError(_absent(state, parts, path))
         return state, found
 
     # Reading --------------------------------------------------------------------------------------------
@@ -268,7 +271,8 @@ def _info(path: str, entry: Entry, state: StateFolder | None) -> dict[str, Any]:
     size, kind = (entry.size, "file") if isinstance(entry, File) else (0, "directory")
     found: dict[str, Any] = {"name": path, "size": size, "type": kind}
     if state is not None:
-        saved = state.created.timestamp()
+        with _as_files(GoneError):
+            saved = state.created.timestamp()
         found |= {"node": state.snapshot.node, "created": saved, "mtime": saved}
     return found
 

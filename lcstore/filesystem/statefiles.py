@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from lcstore.filesystem.decoded import Decoded, Where
@@ -37,7 +37,11 @@ class StateFolder(Later):
         super().__init__(self._files)
         self.snapshot = snapshot
         self._held = held
-        self.created = datetime.fromisoformat(snapshot.using(lambda state: state.node.record.created))
+
+    @cached_property
+    def created(self) -> datetime:
+        """When it was saved."""
+        return datetime.fromisoformat(self.snapshot.using(lambda state: state.node.record.created))
 
     def _files(self) -> Folder:
         source = Decoded(self.snapshot, self._held)

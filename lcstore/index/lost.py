@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from lcstore.errors import LcstoreError, StorageError
+from lcstore.errors import CorruptionError, LcstoreError, StorageError
 from lcstore.format import keyforms, keys
 from lcstore.format.fields import record_id
 from lcstore.format.records import NodeRecord
 from lcstore.index.partrecords import edge_reader
 from lcstore.index.stored import fetch_parts, is_stored
 from lcstore.limits import MAX_RECORD_BYTES
-from lcstore.storage.backend import Backend, exists, read_capped
+from lcstore.storage.backend import Backend, exists, read_capped, read_twice
 
 
 def lost_nodes(
@@ -86,10 +86,15 @@ def lost_key(backend: Backend, copy: str, node: str) -> str | None:
     StorageError
         The target failed: that is not known.
     """
-    try:
+
+    def read() -> bytes:
         data = read_capped(backend, copy, MAX_RECORD_BYTES)
         if record_id(data) != node:
-            return None
+            raise CorruptionError("it is no copy of what its name says", key=copy)
+        return data
+
+    try:
+        data = read_twice(read)
         record = NodeRecord.from_bytes(data, key=copy, fetch=lambda refs: fetch_parts(backend, refs))
         key = keys.node_key(record.name(node))
         if exists(backend, key) or not exists(backend, copy):

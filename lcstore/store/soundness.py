@@ -86,7 +86,8 @@ class Soundness(Handle):
         NotFoundError
             There is no store.
         StorageError, UnsupportedFormatError
-            Something could not be read that may well be whole: nothing was changed.
+            Something could not be read that may well be whole: nothing was changed, or what was damaged is
+            so yet and the rest is to be repaired again.
         ConflictError
             Maintenance changed the store each time that it was looked at: nothing was changed.
         """

@@ -250,7 +250,7 @@ class _Deciding:
             return _anew(spec, flat, now, last.pruned(), unit=int(columns.grid[before]))
         touched = samples.touched(change)
         moved = samples.rms(change if touched is None else change[touched])
-        scale = stepsizes.follow(float(columns.scale[before]), moved, rows=touched is not None)
+        scale, last = last.follow(float(columns.scale[before]), moved, rows=touched is not None)
         kept = _Choice(
             KEEP,
             grid=int(columns.grid[before]),

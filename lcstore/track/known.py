@@ -17,6 +17,7 @@ from lcstore.kernels.sample import follow_mean, shares
 from lcstore.layout.specs import ALIGN
 from lcstore.track import samples
 from lcstore.track.smallrows import Norms
+from lcstore.track.stepsizes import RISE, follow
 from lcstore.track.steptable import MOST_FINER
 
 #: Parts of a tensor, of whole blocks, that may have finer step sizes than the rest.
@@ -34,6 +35,8 @@ _TAKEN: Final = 1 / 4
 #: The first and the longest pause between two saves that set a tensor because it was pruned: each is twice
 #: the one before.
 _PAUSES: Final = 8, 64
+#: So many deltas after an update scale has fallen it may rise at once to what it was before.
+_REMEMBERED: Final = 3
 #: After how many saves the residual of rows outside the sample is let in.
 _LET_IN: Final = 32
 
@@ -59,6 +62,9 @@ class Known(NamedTuple):
         Changes seen, and the mean of the later ones, all made as long; None before the first.
     pause, paused
         Saves until it may be set again because it was pruned, and how many these were at first.
+    before, left
+        What the update scale was before it fell, and for how many deltas it may rise to that at once. The
+        first deltas of a handle may rise to anything.
     """
 
     sample: Array
@@ -71,6 +77,20 @@ class Known(NamedTuple):
     mean: Array | None = None
     pause: int = 0
     paused: int = 0
+    before: float = math.inf
+    left: int = _REMEMBERED
+
+    def follow(self, previous: float, moved: float, *, rows: bool) -> tuple[float, Known]:
+        """Return the update scale as `stepsizes.follow` does, who knows what it was before it fell.
+
+        Two saves may be close together, as one that is made because the machine goes, or the first after a
+        resume, and those after them as far apart as ever. What there was before a resume is not known.
+        """
+        scale = follow(previous, moved, rows=rows, before=self.before)
+        if scale * RISE < previous and self.before < math.inf:
+            return scale, self._replace(before=max(self.before, previous), left=_REMEMBERED)
+        left = max(0, self.left - 1)
+        return scale, self._replace(before=self.before if left else 0.0, left=left)
 
     def pruned(self) -> Known:
         """Return what is remembered of a tensor that is set because it was pruned.

@@ -190,15 +190,17 @@ def error_at(scale: int, grid: int, update: float) -> float:
     return error_of(2.0 ** min(log2_of(scale) + grid - math.log2(update), _MOST_OCTAVES))
 
 
-def follow(previous: float, now: float, *, rows: bool = False) -> float:
+def follow(previous: float, now: float, *, rows: bool = False, before: float = 0.0) -> float:
     """Return the update scale, from that of the save before and what is seen now: 0 where nothing moved.
+
+    It rises to what it was `before` at once, where it fell for a save or two.
 
     Where few `rows` are touched, few of them are sampled: a scale that is no less than half is the same. Each
     fall would let in a part of what is left in every row.
     """
     if now <= 0 or (rows and previous * STEADY <= now <= previous):
         return previous
-    return now if previous <= 0 else unlike(min(now, previous * RISE), previous)
+    return now if previous <= 0 else unlike(min(now, max(previous * RISE, before)), previous)
 
 
 def unlike(now: float, previous: float) -> float:

@@ -18,7 +18,7 @@ from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.index.listing import Listing, committed
 from lcstore.index.partrecords import shortcut_parts
 from lcstore.index.standing import is_taken_away
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, read_twice
 from lcstore.storage.jobs import run_all
 from lcstore.storage.settle import put_object, put_record
 from lcstore.version import SOFTWARE
@@ -168,7 +168,7 @@ class ShortcutWrite:
 
     def _check(self, ref: ObjectRef) -> None:
         try:
-            ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
+            read_twice(lambda: ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1)))
         except CorruptionError as error:
             message = f"what was just written reads back differently: {error.message}"
             raise StorageError(message, key=ref.key) from error

@@ -12,7 +12,7 @@ from states import leaves
 
 import lcstore
 from lcstore.errors import CorruptionError, FallbackWarning
-from lcstore.filesystem.lcstorefs import LcstoreFileSystem
+from lcstore.filesystem.lcstorefs import GoneError, LcstoreFileSystem
 from lcstore.layout import layout as layouts
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
@@ -113,3 +113,21 @@ def test_forks_read_on(url):
             finally:
                 os._exit(0 if good else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_file_goes_to_another_process_though_a_state_beside_it_was_collected(tmp_path, run):
+    url = tmp_path / "s"
+    with lcstore.open(url, grace=0) as store:
+        for step in range(12):
+            store.save(step, run.step())
+        fs = LcstoreFileSystem(str(url))
+        fs.ls("1")
+        wanted, sent = fs.cat_file(f"11/{WEIGHT}"), pickle.dumps(fs)
+        store.retain("latest:1")
+        store.compact()
+        while store.collect().deleted_objects:
+            pass
+        there = pickle.loads(sent)
+        assert there.cat_file(f"11/{WEIGHT}") == wanted
+        with pytest.raises(GoneError):
+            there.cat_file(f"1/{WEIGHT}")

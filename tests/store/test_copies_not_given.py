@@ -141,3 +141,35 @@ def test_a_resume_whose_exact_value_is_not_given_does_not_take_it_for_damage():
         store.resume(on_corrupt="previous")
     with lcstore.open(backend, threads=1) as store:
         assert same(store.resume(), state(1))
+
+
+@pytest.mark.parametrize("kind", ["bit_flip", "short_read"])
+def test_one_read_that_goes_wrong_harms_nothing(filled, kind):
+    """Of a copy that is put back, of one whose record is lost, and of one that is compared."""
+    key = sorted(filled.list(keys.NODES))[1]
+    filled.delete(key)
+    for name, damage in (("lost", None), ("flipped", max(filled.list("layouts"))), ("whole", "")):
+        backend = MemoryBackend.fresh(filled.snapshot())
+        if damage:
+            flip(backend, damage)
+        log = FaultBackend(MemoryBackend.fresh(backend.snapshot()))
+        repair(log)
+        copies = [op.key for op in log.log if op.name == "get" and op.key.startswith(f"{keys.COPIES}/")]
+        for copy in sorted({*copies}):
+            again = MemoryBackend.fresh(backend.snapshot())
+            flawed = FaultBackend(
+                again, {lambda op, copy=copy: op.name == "get" and op.key == copy: Fault(kind, 1)}
+            )
+            assert not repair(flawed).lost, (name, copy)
+            with lcstore.open(again, "r") as store:
+                assert store.steps() == [0, 1, 2, 3]
+                report = store.verify("checksum")
+                assert report.is_sound, (name, copy, report.findings)
+
+
+def test_parity_that_is_not_given_is_no_good_news(filled):
+    parity = next(key for key in filled.list("data") if "/p." in key)
+    report = verify(failing(filled, parity), "checksum")
+    assert report.ok
+    assert not report.is_sound
+    assert "1 object that the target did not give" in str(report)

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lcstore
 from lcstore.dtypes import dtype_name
 from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, SET, Columns, joined
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge
 from lcstore.layout.layout import Layout, make_layout
 from lcstore.state.tree import flatten
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track
 
@@ -285,6 +287,38 @@ def test_update_scale_falls_at_once_and_rises_slowly():
     assert choose_step_size(8.0, 1.0, -20, kept, 26).scale == kept + 3
     assert choose_step_size(1e9, 1.0, -20, kept, 26).scale == 26
     assert choose_step_size(1e-30, 1.0, -20, kept, 26).scale == 0
+
+
+def test_an_update_scale_that_fell_for_a_save_or_two_is_at_once_what_it_was():
+    from lcstore.track.known import Known
+    from lcstore.track.stepsizes import RISE
+
+    def followed(known, scale, *moves):
+        for moved in moves:
+            scale, known = known.follow(scale, moved, rows=False)
+            yield round(scale, 6)
+
+    new = Known(np.zeros(4))
+    assert list(followed(new, 0.01, 0.02, 1.0, 5.0, 50.0)) == [0.02, 1.0, 5.0, 5.0 * RISE]
+    old = new._replace(before=0.0, left=0)
+    assert list(followed(old, 1.0, 0.02, 1.0, 3.0)) == [0.02, 1.0, RISE]
+    assert list(followed(old, 1.0, 0.02, 0.01, 4.0)) == [0.02, 0.01, 1.0]
+    # What lasts is no pair of saves that are close together.
+    assert list(followed(old, 1.0, 0.02, 0.02, 0.02, 0.02, 1.0)) == [0.02] * 4 + [0.02 * RISE]
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_after_two_saves_close_together_deltas_are_as_before(resumed):
+    rng, backend = np.random.default_rng(0), MemoryBackend.fresh()
+    weight, sizes = rng.standard_normal((256, 256)).astype(np.float32), []
+    store = lcstore.open(backend, threads=1)
+    for step, moved in enumerate([1e-3] * 9 + [2e-5] + [1e-3] * 3):
+        weight = weight + np.float32(moved) * rng.standard_normal(weight.shape).astype(np.float32)
+        if resumed and step == 9:
+            store = lcstore.open(backend, threads=1)
+            store.resume()
+        sizes.append(store.save(step, {"model": {"weight": weight}}).bytes_stored)
+    assert max(sizes[10:]) < 1.1 * sizes[8]
 
 
 def test_a_lossless_policy_keeps_every_bit():
