@@ -195,8 +195,9 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         parts = rest.split("/") if rest else []
         with _as_files(GoneError):
             found = entry_at(state, parts)
-            if found is None:
-                raise NoFileError(_absent(state, parts, path))
+            said = "" if found is not None else _absent(state, parts, path)
+        if found is None:
+            raise NoFileError(said)
         return state, found
 
     # Reading --------------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from lcstore.retention.base import Retention
 
 T = TypeVar("T")
+
+_PAIR: Final = re.compile(r"[A-Za-z_]\w*=")
 
 Url: TypeAlias = Annotated[
     str, typer.Argument(metavar="URL", help="A local path, or any URL that fsspec opens: s3://bucket/run1")
@@ -194,3 +197,12 @@ def retention_of(keeps: list[str] | None) -> Retention:
     if united is None:
         raise typer.BadParameter("say what to keep: --keep 'latest:3 | every:1000'")
     return united
+
+
+def divided(outputs: list[str]) -> tuple[list[str], list[str]]:
+    """Return what of ``-o`` are files, and what are options for the target."""
+    pairs = [text for text in outputs if _PAIR.match(text)]
+    files = [text for text in outputs if not _PAIR.match(text)]
+    if len(files) > 1:
+        raise typer.BadParameter(f"one FILE, not {len(files)}: {', '.join(files)}")
+    return files, pairs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lcstore.terminal.answer import answering
-from lcstore.terminal.arguments import AsJson, Options, Url, as_run, storage_options
+from lcstore.terminal.arguments import AsJson, Options, Run, Url, as_run, divided, storage_options
 from lcstore.terminal.printing import until_unread
 from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
     from lcstore.report.facts import StoreReport
 
-_PAIR: Final = re.compile(r"[A-Za-z_]\w*=")
 _STDOUT: Final = "-"
 
 
@@ -33,10 +31,7 @@ def report(
             "KEY=VALUE is an option for the target, as of other commands.",
         ),
     ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option("--run", metavar="RUN", help="The run whose layers are looked at, by number or id."),
-    ] = None,
+    run: Run = None,
     as_json: AsJson = False,
     options: Options = None,
     file_options: Annotated[
@@ -46,10 +41,10 @@ def report(
     """Show a store on one page of HTML, which needs no network and no JavaScript.
 
     Bytes, layers that stand out, metrics, what restores cost, and whether all is there: by names and records,
-    so that no tensor is restored. A file that is there is replaced. --json prints what the page shows and
-    writes no page unless a FILE is named. Exit status 1 if anything is damaged.
+    so that no tensor is restored. --run is of layers. A file that is there is replaced. --json prints what
+    the page shows and writes no page unless a FILE is named. Exit status 1 if anything is damaged.
     """
-    files, pairs = _divided(outputs or [])
+    files, pairs = divided(outputs or [])
     options_of_file = storage_options(file_options, None)
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.report.extra import check_drawing
@@ -73,15 +68,6 @@ def report(
             answer.give(found, _shown(found, file), ok=found.verified.is_sound)
     if not found.verified.is_sound:
         raise typer.Exit(1)
-
-
-def _divided(outputs: list[str]) -> tuple[list[str], list[str]]:
-    """Return what of ``-o`` are files, and what are options for the target."""
-    pairs = [text for text in outputs if _PAIR.match(text)]
-    files = [text for text in outputs if not _PAIR.match(text)]
-    if len(files) > 1:
-        raise typer.BadParameter(f"one FILE, not {len(files)}: {', '.join(files)}")
-    return files, pairs
 
 
 def _shown(found: StoreReport, file: str | None) -> Iterator[Table | str]:
