@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
+from lcstore.durability import DurabilityLike
 from lcstore.errors import (
     ConflictError,
     CorruptionError,
@@ -116,6 +117,7 @@ def import_files(
     format: str | None = None,
     under: str | None = None,
     policy: PolicyLike | None = None,
+    durability: DurabilityLike | None = None,
     dry_run: bool = False,
     skip_broken: bool = False,
     threads: int | None = None,
@@ -144,7 +146,7 @@ def import_files(
     under
         A name to have the tree of a file below: with ``"model"``, ``fc.weight`` becomes
         ``model/fc.weight``.
-    policy, threads, storage_options
+    policy, durability, threads, storage_options
         As for `lcstore.open`. Without a policy a store that has states goes on under that of the latest.
     dry_run
         Read nothing but names and sizes; only say what would be done.
@@ -183,7 +185,8 @@ def import_files(
     found, left_out = by_step(sources(given, format, file_options), step, steps_from)
     mode: Literal["r", "a"] = "r" if dry_run else "a"
     try:
-        store = open_store(url, mode, policy=policy, storage_options=storage_options, threads=threads)
+        how: dict[str, Any] = {"policy": policy, "durability": durability, "threads": threads}
+        store = open_store(url, mode, storage_options=storage_options, **how)
     except NotFoundError:
         if not dry_run:
             raise

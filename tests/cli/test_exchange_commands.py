@@ -172,3 +172,20 @@ def test_an_export_that_is_told_to_end_leaves_nothing_half_written(tmp_path, num
     if process.returncode:  # else it had come to its end
         assert process.returncode == 128 + number
         assert not [one for one in (tmp_path / "out").iterdir() if one.name[0] == "."]
+
+
+def test_an_import_stores_no_parity_where_none_is_asked_for(tmp_path):
+    (tmp_path / "files").mkdir()
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    for step in (10, 20):
+        np.savez(tmp_path / "files" / f"checkpoint-{step}.npz", w=weights + step)
+    for durability, parity in ((None, True), ("none", False)):
+        url = tmp_path / f"store-{durability}"
+        more = [] if durability is None else ["--durability", durability]
+        assert call("import", tmp_path / "files", url, "--policy", "lossless", *more).exit_code == 0
+        with lcstore.open(url, "r") as store:
+            assert (store.stats().protection_bytes > 0) is parity
+            assert store.steps() == [10, 20]
+    wrong = call("import", tmp_path / "files", tmp_path / "new", "--durability", "some")
+    assert wrong.exit_code == 1
+    assert "'none'" in wrong.output

@@ -6,7 +6,7 @@ import glob
 import os
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -50,6 +50,9 @@ def import_(
             help="lossless, high, balanced, small or a policy file. Without: as before, or balanced."
         ),
     ] = None,
+    durability: Annotated[
+        str | None, typer.Option(help="none, default or all: what is stored besides against damage.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: show what would be done.")
     ] = False,
@@ -87,6 +90,7 @@ def import_(
                 format=format,
                 under=under,
                 policy=policy,
+                durability=cast(Any, durability),
                 dry_run=dry_run,
                 skip_broken=skip_broken,
                 threads=threads,
