@@ -179,7 +179,7 @@ def test_an_import_stores_no_parity_where_none_is_asked_for(tmp_path):
     weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     for step in (10, 20):
         np.savez(tmp_path / "files" / f"checkpoint-{step}.npz", w=weights + step)
-    for durability, parity in (("default", True), ("none", False)):
+    for durability, parity in (("all", True), ("none", False)):
         url, how = tmp_path / durability, ("--policy", "lossless", "--durability", durability)
         assert call("import", tmp_path / "files", url, *how).exit_code == 0
         with lcstore.open(url, "r") as store:
