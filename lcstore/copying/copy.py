@@ -276,7 +276,8 @@ class _Copy:
 
     def _look_again(self, wanted: Wanted) -> None:
         """Raise an error where a collector of the copy itself took away what was passed over."""
-        gone = wanted.lasting.difference(self.target.list("")) if self.into.was_store else ()
+        news = self.into.was_store and self.into.objects  # where nothing was put, nothing new lacks anything
+        gone = wanted.lasting.difference(self.target.list("")) if news else ()
         if gone:
             raise NotFoundError("the copy was collected meanwhile", key=min(gone))
 

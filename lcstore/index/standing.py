@@ -100,10 +100,13 @@ def come_too_late(index: Index, nodes: Iterable[str]) -> set[str]:
     }
 
 
-def needs_exact(index: Index, node: str) -> bool:
-    """Return whether a state has its exact value alone, as a repair condemned what else it would read."""
+def need_exact(index: Index, nodes: Iterable[str]) -> set[str]:
+    """Return which states have their exact value alone, as a repair condemned what else they would read.
+
+    Records are read only where names leave it open.
+    """
     rest = {name for name in index.marks.condemned if name.scope != markkeys.EXACT_VALUE}
-    return bool(rest) and _is_condemned(index, node, rest)
+    return {node for node in nodes if rest and index.is_going(node) and _is_condemned(index, node, rest)}
 
 
 def _marks(listing: Listing, node: str) -> tuple[set[str], set[markkeys.CondemnedName]]:

@@ -23,7 +23,7 @@ from lcstore.index.gone import none_left
 from lcstore.index.index import Index
 from lcstore.index.listing import OBJECTS, Listing
 from lcstore.index.resolve import lost_records
-from lcstore.index.standing import needs_exact
+from lcstore.index.standing import need_exact
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
 from lcstore.maintain.broken import broken_states
@@ -324,9 +324,10 @@ def _going(
 ) -> Iterable[Retired]:
     for node, reason in decision.retired.items():
         yield Retired(records[node].step, node, markkeys.WHOLE_STATE, reason)
+    alone = need_exact(index, decision.exact_let_go)
     for node, reason in decision.exact_let_go.items():
         step = records[node].step
-        if needs_exact(index, node):
+        if node in alone:
             notes.append(f"step {step} keeps its exact value: what else there was of it is damaged")
         else:
             yield Retired(step, node, markkeys.EXACT_VALUE, reason)

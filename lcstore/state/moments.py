@@ -31,7 +31,8 @@ from lcstore.state.roles import (
 #: The groups that are known, by their fields, those with a "!" being plain: a lone momentum, a lone scale and
 #: the two of Adam; AMSGrad, Adamax, Adadelta, Adagrad, Rprop and ASGD, in torch and in Optax; of torch alone
 #: AdaBelief, Sophia, AdaHessian, Adafactor with momentum, schedule-free AdamW, the Adam of a Muon, AdEMAMix,
-#: Prodigy, Adan and MARS; of Optax alone Muon, AdEMAMix, and schedule-free around an optimizer; of Keras all.
+#: Prodigy, Adan and MARS; of Optax alone Muon, AdEMAMix, and schedule-free around an optimizer; and those of
+#: Keras.
 _GROUPS: Final = (
     *("exp_avg exp_avg_sq", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg"),
     "square_avg momentum_buffer",

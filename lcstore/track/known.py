@@ -89,7 +89,9 @@ class Known(NamedTuple):
         scale = follow(previous, moved, rows=rows, before=self.before)
         if scale * RISE < previous and self.before < math.inf:
             return scale, self._replace(before=max(self.before, previous), left=_REMEMBERED)
-        left = max(0, self.left - 1)
+        if not self.left:
+            return scale, self
+        left = self.left - 1
         return scale, self._replace(before=self.before if left else 0.0, left=left)
 
     def pruned(self) -> Known:
