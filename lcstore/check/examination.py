@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from lcstore.index.gone import none_left, unrecorded
 from lcstore.index.links import Link, own_link, shortcut_link
 from lcstore.index.listing import AGAIN, Listing
 from lcstore.layout.qualified import stem_of
+from lcstore.once import once
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 
@@ -194,7 +194,7 @@ class Examination:
             return keys.edge_key(self.store.edges[need.edge].name)
         return keys.node_key(self.store.records[need.node].name(need.node))
 
-    @cached_property
+    @once
     def needed(self) -> set[str]:
         """The nodes that something is missed of."""
         return self.store.needed()

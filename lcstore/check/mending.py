@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from lcstore.check.readable import Readable
 from lcstore.errors import CorruptionError
@@ -13,6 +12,7 @@ from lcstore.format.parity import Family, families
 from lcstore.format.zarrmeta import group_metadata
 from lcstore.index.links import Link
 from lcstore.index.stored import fetch_copy, rebuild
+from lcstore.once import once
 from lcstore.storage.backend import Backend
 
 
@@ -54,12 +54,12 @@ class Mending:
             raise CorruptionError("nothing is stored that it can be rebuilt from", key=ref.key)
         return rebuild(self._backend, ref, family)
 
-    @cached_property
+    @once
     def _objects(self) -> dict[str, tuple[ObjectRef, ...]]:
         """The objects of each edge in its record's order."""
         return dict(self._listed())
 
-    @cached_property
+    @once
     def _links(self) -> dict[str, Link]:
         return self.store.links
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from lcstore.coders.tables import CodeTable
 from lcstore.errors import CorruptionError
 from lcstore.kernels import bits, pack, runs, wide
 from lcstore.kernels.escapes import decode_escapes
+from lcstore.once import once
 
 _NONE: Final = np.empty(0, np.int64)
 _SYMBOLS: Final = np.arange(256, dtype=np.uint8)
@@ -46,17 +47,17 @@ class Room:
             self._borrowed[at] = np.empty(nbytes + nbytes // 8, np.uint8)  # the next may need a bit more
         return self._borrowed[at][:nbytes].view(dtype).reshape(shape)
 
-    @cached_property
+    @once
     def levels(self) -> Array:
         """Narrow levels."""
         return np.empty(SPAN, np.int8)
 
-    @cached_property
+    @once
     def wide(self) -> Array:
         """Levels of the wide coder, of which a span has fewer."""
         return np.empty(SPAN // 4, np.int64)
 
-    @cached_property
+    @once
     def escapes(self) -> tuple[Array, Array]:
         """Places and levels of what is escaped."""
         return np.empty(SPAN, np.int64), np.empty(SPAN, np.int64)

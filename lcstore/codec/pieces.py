@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.coders.momentary import momentary
+from lcstore.once import once
 
 
 class Pieces:
@@ -44,7 +44,7 @@ class Pieces:
         """Return the values of one array."""
         return cls([(0, values)], values.size, values.dtype)
 
-    @cached_property
+    @once
     def whole(self) -> Array:
         """The values as one array; a part that is the whole chunk is given as it is."""
         if len(self.parts) == 1 and self.parts[0][1].size == self.size:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from lcstore.coders import format as f
 from lcstore.coders.entropy import Coded, Small, encode_small, spread_pieces
 from lcstore.coders.tables import TableCache
 from lcstore.kernels import factored as kernels
+from lcstore.once import once
 
 #: Rows are sorted where more than one value in so many is zero: zeros lie in columns of their own.
 _WORTH_IT: Final = 128
@@ -51,11 +51,11 @@ class Matrix:
     rows: Array
     columns: Array
 
-    @cached_property
+    @once
     def _order(self) -> Array:
         return np.argsort(self.columns, kind="stable").astype(np.uint32)
 
-    @cached_property
+    @once
     def _places(self) -> Array:
         return np.argsort(self._order).astype(np.uint32)
 

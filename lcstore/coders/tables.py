@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError
 from lcstore.kernels import huffman
+from lcstore.once import once
 
 SYMBOLS = 256
 _SIZE = huffman.TABLE_SIZE
@@ -75,7 +75,7 @@ class CodeTable:
         """Write the lengths in nibbles: 0 to 12 a length, 13 a run of zeros, 14 a repeat of the last one."""
         return self._written
 
-    @cached_property
+    @once
     def _written(self) -> bytes:
         nibbles: list[int] = []
         lengths = self.lengths.tolist()

@@ -18,7 +18,7 @@ from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
 from lcstore.retention.choice import BY_RULE
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import REQUESTS, shared_workers
+from lcstore.storage.jobs import shared_requests, shared_workers
 
 #: Whose names say what is asked of an earlier copy.
 _LOOKED_AT: Final = (keys.NODES, keys.EDGES, keys.NAMES)
@@ -87,7 +87,7 @@ class Earlier:
         }
         if not going:
             return
-        requests = shared_workers(REQUESTS)
+        requests = shared_requests()
         reader = Reader(target, Index(target, requests), shared_workers(), requests)
         graph = reader.listed()
         shown = graph.nodes.keys() - graph.hidden

@@ -50,6 +50,11 @@ def sets(op: Array) -> Array:
     return out
 
 
+def sets_weights(op: Array, layout: Layout) -> Array:
+    """Return where in a layout weights are set that are not zero: ``int64``."""
+    return np.flatnonzero(layout.weights & sets(op) & (op != SET))
+
+
 def whole(layout: Layout) -> Array:
     """Return the operations that set every tensor to what it is when edges are put together: ``uint8``."""
     return np.where(layout.weights, SET_GRID, np.where(layout.plain, EXACT, SET)).astype(np.uint8)

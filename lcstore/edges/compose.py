@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Final, NoReturn
 
 import numpy as np
@@ -20,6 +20,7 @@ from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.limits import zeros
+from lcstore.once import once
 
 #: Elements from which on a piece is rounded by itself, to where it belongs.
 _LARGE: Final = 4096
@@ -358,6 +359,6 @@ class Composer:
             return
         grid.from_grid(track, int(self._units[tensor]), spec.dtype, out)
 
-    @cached_property
+    @once
     def _units(self) -> Array:
         return np.where(self.columns.grid == NO_GRID, 0, self.columns.grid)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ from lcstore.errors import CorruptionError
 from lcstore.kernels import adding
 from lcstore.kernels.grid import add_levels
 from lcstore.kernels.huffman import TABLE_SIZE
+from lcstore.once import once
 
 #: Elements of a block, but for the last one of a chunk.
 BLOCK: Final = decode.SPAN
@@ -72,7 +72,7 @@ class Delta:
         self.named = named
         self.nbytes = len(data) + _TABLES
 
-    @cached_property
+    @once
     def _levels(self) -> decode.Levels:
         return decode.Levels(self.frame)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import PieceColumns
 from lcstore.layout.specs import PoolSpec
+from lcstore.once import once
 
 #: Gives the bytes of a chunk of an edge, checked; None where it is not stored (all zero).
 Fetch: TypeAlias = Callable[[str, ArrayName, int], bytes | None]
@@ -45,7 +46,7 @@ class Edge:
     #: Whether the path leads over it from its target to its base.
     back: bool = False
 
-    @cached_property
+    @once
     def effect(self) -> Effect:
         """What it does along the path."""
         effect = Effect.of(self.layout, self.columns.op, None if self.own is None else self.own.columns.op)

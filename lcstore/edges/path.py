@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import PieceColumns
 from lcstore.limits import zeros
+from lcstore.once import once
 
 #: Bytes of frames, besides the first, that one chunk is gone over with at a time.
 _HELD: Final = 32 << 20
@@ -100,7 +100,7 @@ class Path:
             wanted = self.wanted if tensors is None else np.array([*tensors], np.int64)
             yield from self._chunks_of(wanted, window)
 
-    @cached_property
+    @once
     def _chunks(self) -> list[tuple[str, int, PieceColumns]]:
         """The chunks of all that is wanted: what fetches them and what composes them both ask."""
         return [*self._chunks_of(self.wanted, None)]

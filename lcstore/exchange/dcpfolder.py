@@ -11,8 +11,10 @@ import io
 import os
 import pickle
 from collections.abc import Iterable
+from enum import Enum
 from itertools import groupby
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.exchange.heldstate import Held
@@ -84,6 +86,8 @@ def read_dcp(path: str, where: str) -> Held:
 def _check_items(path: str, items: Iterable[Any], where: str) -> None:
     """Refuse a folder of which an item, a file of torch each within another file, has not its checksums."""
     for name, some in groupby(sorted(items, key=_place), lambda item: item.relative_path):
+        if os.path.isabs(name) or ".." in Path(name).parts:
+            raise CorruptionError(f"{where} names {name!r}, which does not lie in the folder")
         with open(os.path.join(path, name), "rb") as file:
             for item in some:
                 file.seek(item.offset)
@@ -111,8 +115,14 @@ def _numbered(state: Any) -> Any:
     return state
 
 
-class _Metadata(pickle.Unpickler):
-    """Reads metadata, and refuses whatever would make anything else of it."""
+class _Metadata(pickle._Unpickler):
+    """Reads metadata, and refuses whatever would make anything else of it.
+
+    It is the one that is written in Python: the other cannot be kept from changing a class, or a member of an
+    enumeration, which are those of the whole process.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch}
 
     def __init__(self, file: Any, torch: Any, where: str) -> None:
         super().__init__(file)
@@ -132,3 +142,12 @@ class _Metadata(pickle.Unpickler):
         if found is None:
             raise refusal(f"{module}.{name}", self._where)
         return found
+
+    def load_build(self) -> None:
+        """Set what an object has; `InvalidInputError` where the object is no new one."""
+        changed = self.stack[-2]  # type: ignore[attr-defined]
+        if isinstance(changed, type | Enum):
+            raise refusal(f"a change of {changed!r}", self._where)
+        super().load_build()  # type: ignore[misc]
+
+    dispatch[pickle.BUILD[0]] = load_build

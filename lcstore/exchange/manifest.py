@@ -95,13 +95,20 @@ class Manifest:
         Raises
         ------
         CorruptionError
-            Tensors are missing or of other dtypes, or the structure is none.
+            Tensors are missing, of other dtypes or more than were written, or the structure is none.
         """
         hosts = [_host(row, tensors.get(row.key), where) for row in self.rows]
         try:
-            return unflatten(self.structure, hosts, self.leaves)
+            tree = unflatten(self.structure, hosts, self.leaves)
         except CorruptionError as error:
             raise CorruptionError(f"{where}: {error.message}") from error
+        more = tensors.keys() - {row.key for row in self.rows}
+        if more:
+            raise CorruptionError(
+                f"{where} has the tensor {min(more)!r:.200}, which lcstore did not write: it was changed. "
+                f"Without {ENTRY!r} in its metadata (__lcstore__ in an npz) it is read as any other file is"
+            )
+        return tree
 
 
 def _is_row(row: object) -> bool:

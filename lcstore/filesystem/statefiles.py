@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final
 
 from lcstore.filesystem.decoded import Decoded, Where
@@ -14,6 +14,7 @@ from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import npy_file, safetensors_file
 from lcstore.filesystem.zarrnodes import state_hierarchy
+from lcstore.once import once
 from lcstore.read.snapshot import Snapshot
 from lcstore.state.leaves import encode_leaf, is_leaf
 from lcstore.state.names import Name, format_name
@@ -38,7 +39,7 @@ class StateFolder(Later):
         self.snapshot = snapshot
         self._held = held
 
-    @cached_property
+    @once
     def created(self) -> datetime:
         """When it was saved."""
         return datetime.fromisoformat(self.snapshot.using(lambda state: state.node.record.created))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EDGE_COST, PLANNED, ROOT, EdgeRef
 from lcstore.graph.sizes import Sizes
+from lcstore.once import once
 
 #: Spreads are integers in parts of this: one great edge must not swallow the small ones.
 SPREAD_UNIT: Final = 1 << 64
@@ -84,14 +84,14 @@ class Numbered:
         self._first_planned = len(bases)
         self._planned: dict[tuple[int, int, int], int] = {}
 
-    @cached_property
+    @once
     def drawn(self) -> list[int]:
         """Of the nodes: how many bits that are drawn from the id are zero before the first that is not."""
         found = (hashlib.blake2b(node.encode(), digest_size=8).digest() for node in self.ids)
         bits = (int.from_bytes(digest, "big") | 1 << 63 for digest in found)
         return [(drawn & -drawn).bit_length() - 1 for drawn in bits]
 
-    @cached_property
+    @once
     def _added(self) -> dict[str, int]:
         """The edges that maintenance added, by their ids."""
         return {name: edge for edge, name in enumerate(self.names[: self._first_planned]) if name}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT
 from lcstore.layout.layout import Layout
+from lcstore.once import once
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Link:
     objects: tuple[ObjectRef, ...]
     own: Link | None = None
 
-    @cached_property
+    @once
     def effect(self) -> Effect:
         """What it does to the tensors of its target."""
         return Effect.of(self.layout, self.columns.op, None if self.own is None else self.own.columns.op)

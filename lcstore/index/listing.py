@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
-from functools import cached_property
 from typing import Final, TypeAlias
 
 from lcstore.errors import CorruptionError, LcstoreError, StorageError
@@ -18,6 +17,7 @@ from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
 from lcstore.index.lost import lost_edges, lost_nodes
 from lcstore.index.marked import Marks, lines, marks_of, pins_by_node
+from lcstore.once import once
 from lcstore.storage.backend import Backend
 from lcstore.storage.targets import keeps_twice
 
@@ -224,37 +224,37 @@ class Listing:
                     good.append(key)
             self.by_folder[folder] = good
 
-    @cached_property
+    @once
     def nodes(self) -> list[NodeName]:
         """Nodes."""
         return [NODE.parse(key) for key in self.below(keys.NODES)]
 
-    @cached_property
+    @once
     def edges(self) -> list[EdgeName]:
         """Edges that maintenance added."""
         return [EDGE.parse(key) for key in self.below(keys.EDGES)]
 
-    @cached_property
+    @once
     def layouts(self) -> list[str]:
         """Digests of layouts."""
         return [LAYOUT.parse(key) for key in self.below(keys.LAYOUTS)]
 
-    @cached_property
+    @once
     def named(self) -> tuple[markkeys.TagName, ...]:
         """Tags and pins."""
         return tuple([TAG.parse(key) for key in self.below(keys.NAMES)])
 
-    @cached_property
+    @once
     def retired(self) -> list[markkeys.RetiredName]:
         """Retirements."""
         return [RETIRED.parse(key) for key in self.below(keys.RETIRED)]
 
-    @cached_property
+    @once
     def condemned(self) -> list[markkeys.CondemnedName]:
         """Condemnations."""
         return [CONDEMNED.parse(key) for key in self.below(keys.CONDEMNED)]
 
-    @cached_property
+    @once
     def data(self) -> dict[str, list[str]]:
         """Keys of objects of data, by edge; files that are not the store's are left alone."""
         found: defaultdict[str, list[str]] = defaultdict(list)

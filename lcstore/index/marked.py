@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from lcstore.format import markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef
+from lcstore.once import once
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class Marks:
     condemned: frozenset[markkeys.CondemnedName] = frozenset()
     came_from: dict[str, str] = field(default_factory=dict)
 
-    @cached_property
+    @once
     def hidden(self) -> frozenset[str]:
         """Nodes that are let go of."""
         return self.retired - self.pinned
 
-    @cached_property
+    @once
     def condemned_nodes(self) -> frozenset[str]:
         """Nodes whose own edge may be gone."""
         return frozenset(n.node for n in self.condemned if n.blocks and n.node is not None)
 
-    @cached_property
+    @once
     def condemned_edges(self) -> frozenset[str]:
         """Edges of maintenance that may be gone."""
         return frozenset(n.edge for n in self.condemned if n.blocks and n.node is None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -33,6 +32,7 @@ from lcstore.layout.specs import (
     role_of,
 )
 from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
+from lcstore.once import once
 from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import Framework
 from lcstore.state.names import Name
@@ -90,12 +90,12 @@ class Layout:
     parts: tuple[Part, ...] = ()
     notes: Notes = NO_NOTES
 
-    @cached_property
+    @once
     def names(self) -> Names:
         """The names in the structure."""
         return names_in(self.structure)
 
-    @cached_property
+    @once
     def shards(self) -> tuple[tuple[int, ...], ...]:
         """The places in `tensors` that each tensor of the structure is made of, in its order."""
         if not self.parts:
@@ -105,7 +105,7 @@ class Layout:
             found[spec.name].append(place)
         return tuple(map(tuple, found.values()))
 
-    @cached_property
+    @once
     def wholes(self) -> tuple[TensorSpec, ...]:
         """The tensors of the structure, in its order; one of several shards has the place of the first."""
         if not self.parts:
@@ -134,12 +134,12 @@ class Layout:
             out[here] = values[place].reshape(spec.shape)
         return out.reshape(-1)
 
-    @cached_property
+    @once
     def index(self) -> dict[Name, int]:
         """The position of each tensor among `wholes`, by name."""
         return {spec.name: place for place, spec in enumerate(self.wholes)}
 
-    @cached_property
+    @once
     def named(self) -> dict[Name, int]:
         """The position among `wholes` by every name: a tensor that is tied has several."""
         return {**self.index, **{name: self.index[first] for name, first in self.names.ties.items()}}
@@ -148,7 +148,7 @@ class Layout:
         """Return all names of a tensor."""
         return [spec.name, *self._others.get(spec.name, ())]
 
-    @cached_property
+    @once
     def updated(self) -> dict[Name, list[list[Name]]]:
         """All names of each tensor that an optimizer updates, in its order, by the optimizer's name."""
         return {
@@ -156,39 +156,39 @@ class Layout:
             for optimizer, names in self.notes.updates.items()
         }
 
-    @cached_property
+    @once
     def _others(self) -> dict[Name, list[Name]]:
         found: dict[Name, list[Name]] = {}
         for name, first in self.names.ties.items():
             found.setdefault(first, []).append(name)
         return found
 
-    @cached_property
+    @once
     def places(self) -> Places:
         """Where the tensors lie."""
         return Places.of(self.tensors, self.pools)
 
-    @cached_property
+    @once
     def maps(self) -> dict[str, PoolMap]:
         """The tensors of each pool in the order in which they lie, by the pool's name."""
         return self.places.maps(self.pools)
 
-    @cached_property
+    @once
     def weights(self) -> Array:
         """Which tensors are weights: ``bool``, per tensor."""
         return self._each(lambda pool: pool.role == "weights", np.bool_)
 
-    @cached_property
+    @once
     def plain(self) -> Array:
         """Which tensors are plain, with no exact value besides their track: ``bool``, per tensor."""
         return self._each(lambda pool: pool.role == "plain", np.bool_)
 
-    @cached_property
+    @once
     def movable(self) -> Array:
         """Which tensors an edge may add to: ``bool``, per tensor."""
         return self._each(lambda pool: pool.is_movable, np.bool_)
 
-    @cached_property
+    @once
     def spare_bits(self) -> Array:
         """By how many bits patterns of a plain tensor are shorter than a digest: ``uint64``; 0 of others."""
         return self._each(lambda pool: max(0, 64 - 8 * pool.itemsize) * (pool.role == "plain"), np.uint64)
@@ -228,16 +228,16 @@ class Layout:
         afresh = self._each(lambda pool: pool.size < before.get(pool.name, 0), np.bool_)
         return np.where(afresh, -1, self.places_in(base))
 
-    @cached_property
+    @once
     def _by_place(self) -> dict[Any, int]:
         return {spec.place: place for place, spec in enumerate(self.tensors)}
 
-    @cached_property
+    @once
     def _known_places(self) -> dict[int, tuple[ref[Layout], Array]]:
         """The answers of `places_in`, which is asked once for each edge of a path."""
         return {}
 
-    @cached_property
+    @once
     def entries(self) -> list[Entry]:
         """What was asked for when the layout was made."""
         return [Entry(s.name, s.shape, s.dtype, s.role, s.framework, s.shard) for s in self.tensors]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.layout.specs import PoolSpec, TensorSpec
+from lcstore.once import once
 
 
 class Piece(NamedTuple):
@@ -155,7 +155,7 @@ class PoolMap:
         rows = np.unique(order[low[low < high]])
         return self.lies if rows.size == known.size else self.lies.where(rows)
 
-    @cached_property
+    @once
     def _by_number(self) -> tuple[Array, Array]:
         """The rows of the tensors in the order of their numbers, and these."""
         order = np.argsort(self.lies.tensor, kind="stable")

@@ -80,6 +80,8 @@ class _Filler:
         self.missing: list[Name] = []
         #: What was given for tensors, each with its leaf: so the memory of that stays its own.
         self.made: dict[tuple[int, Hashable], tuple[Any, Any]] = {}
+        #: The arrays that were given. What is tied in the store alone is given a copy of its own.
+        self.given: set[int] = set()
 
     def fill(self, name: Name, leaf: Any) -> Any:
         """Return what is stored under a name; note where nothing is that the leaf can be."""
@@ -105,7 +107,9 @@ class _Filler:
             return convert_like(array, leaf)
         key = (id(array), memory)
         if key not in self.made:
-            self.made[key] = convert_like(array, leaf), leaf
+            apart = array.copy() if id(array) in self.given else array
+            self.made[key] = convert_like(apart, leaf), leaf
+            self.given.add(id(array))
         return self.made[key][0]
 
 

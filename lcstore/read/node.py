@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.edges.algebra import sets_weights
 from lcstore.edges.columns import EXACT, Columns
 from lcstore.errors import LcstoreError, LimitError, NotFoundError
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import NodeName
 from lcstore.layout.layout import Layout
+from lcstore.once import once
 from lcstore.state.names import Component, Name, format_name, leading, matcher
 from lcstore.units import counted
 
@@ -63,16 +64,22 @@ class Node:
                 step=self.record.step,
             ) from error
 
+    @property
+    def set_anew(self) -> list[Name]:
+        """The names of the weights that its own edge sets whole."""
+        places = sets_weights(self.columns.op, self.layout)
+        return [*dict.fromkeys(self.layout.tensors[place].name for place in places)]
+
     def has_let_go(self, tensor: int) -> bool:
         """Return whether a tensor of the layout was let go."""
         return bool(self.gone[tensor])
 
-    @cached_property
+    @once
     def gone(self) -> Array:
         """Which tensors of the layout were let go: ``bool``, per tensor."""
         return self.layout.within(self.stripped)
 
-    @cached_property
+    @once
     def exactly(self) -> Array:
         """Which tensors of the layout are lossy, and their exact value is given: ``bool``, per tensor."""
         kept = self.columns.op == EXACT if self.record.exact is None else True
@@ -88,7 +95,7 @@ class Node:
         """All tensors of the state, by place among `Layout.wholes`."""
         return range(len(self.layout.wholes))
 
-    @cached_property
+    @once
     def leaf_places(self) -> dict[Name, int]:
         """The place of each plain value among those of the state, by name."""
         return {name: place for place, name in enumerate(self.layout.names.leaves)}

@@ -25,7 +25,7 @@ from lcstore.read.node import Node
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import REQUESTS, shared_workers
+from lcstore.storage.jobs import shared_requests, shared_workers
 
 
 class Reader:
@@ -50,7 +50,7 @@ class Reader:
     @classmethod
     def alone(cls, backend: Backend, known: Sequence[str]) -> Self:
         """Return a reader that knows the records with these keys, without a listing."""
-        requests = shared_workers(REQUESTS)
+        requests = shared_requests()
         index = Index(backend, requests)
         index.know(known)
         return cls(backend, index, shared_workers(), requests)

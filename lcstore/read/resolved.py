@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from lcstore.format.bodies import ObjectRef
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.layout.shards import Box, overlap, within
 from lcstore.limits import check_unstored, zeros
+from lcstore.once import once
 from lcstore.read.convert import tree_of
 from lcstore.read.feeder import Ask, Feeder
 from lcstore.read.fetch import ChunkFetch, stored_bytes
@@ -33,22 +34,6 @@ from lcstore.read.reader import Reader
 from lcstore.storage.jobs import run_all
 
 T = TypeVar("T")
-
-
-class once(Generic[T]):  # noqa: N801
-    """A property that is worked out once, and read from storage meanwhile: so nobody else waits for it.
-
-    `functools.cached_property` holds one lock for all objects of a class before Python 3.12.
-    """
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self.make = make
-        self.__doc__ = make.__doc__
-
-    def __get__(self, owner: Any, kind: type | None = None) -> T:
-        """Return what is made, and remember it in the owner."""
-        made = owner.__dict__[self.make.__name__] = self.make(owner)
-        return made
 
 
 class Rebuilt(NamedTuple):

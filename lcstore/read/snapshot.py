@@ -134,6 +134,10 @@ class Snapshot(Mapping[str, Any]):
 
         return self.using(use)
 
+    def set_anew(self) -> list[str]:
+        """Return the names of the weights that are no delta: new ones, and such as moved too far for one."""
+        return self.using(lambda state: [*map(format_name, state.node.set_anew)])
+
     def leaves(self) -> dict[str, object]:
         """Return the plain values by name, reading no tensor."""
         return self.using(

@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
+from lcstore.once import once
 from lcstore.report.facts import TensorFacts, TensorGroup, TensorsSeen
 from lcstore.report.notes import GROWTH, Course, notes_of
 from lcstore.report.thin import evenly
@@ -273,7 +273,7 @@ class _Divided:
             if name.pool in self.layout.maps and name.chunk is not None and name.parity is None:
                 self._divide(name.pool, name.op or "", name.chunk, ref.nbytes)
 
-    @cached_property
+    @once
     def _holds(self) -> dict[str, Array]:
         return {op: self.effect.holds(op) for op in keys.OPS}
 

@@ -295,6 +295,8 @@ def is_flattened_moment(path: Name) -> bool:
     It is not taken for a moment, whose partner and parameter are found by their places in a tree. A layer may
     be called `mu`, too: it is one among parameters, in a model, and mostly where dots are between the parts.
     """
+    if not path:  # the state is one tensor
+        return False
     key, around = str(path[-1]).lower(), [str(part).lower() for part in path[:-1]]
     *above, name = _STEPS.findall(key) or [""]
     if not above or not _PARAMETER_PARTS.isdisjoint(around):

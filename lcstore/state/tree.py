@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.limits import MAX_TENSORS, MAX_TREE_DEPTH, check
+from lcstore.once import once
 from lcstore.state.containers import (
     LEAF,
     TENSOR,
@@ -260,7 +260,7 @@ class _Builder:
         self.tensors = iter(tensors)
         self.leaves = iter(leaves)
 
-    @cached_property
+    @once
     def by_name(self) -> dict[Name, Any]:
         """The tensors by name, for those that are tied to them."""
         return dict(zip(names_in(self.structure).tensors, self.given, strict=False))
@@ -358,7 +358,7 @@ class _Selector:
         #: Of tensors that are kept, the name under which they are.
         self.kept: dict[int, Name] = {}
 
-    @cached_property
+    @once
     def places(self) -> dict[Name, int]:
         """The place of each tensor by name, for those that are tied to them."""
         return names_in(self.structure).places

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import chain, count
+from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
@@ -23,6 +25,8 @@ R = TypeVar("R")
 
 #: Jobs that many small items are put together to, at most.
 _JOBS: Final = 256
+#: Seconds between looks whether anything is at work yet.
+_LOOK: Final = 0.001
 
 
 #: How far threads that work behind a loop step back: one of 10 gets a tenth of what one of 0 gets beside it.
@@ -82,13 +86,22 @@ def default_threads() -> int:
 REQUESTS: Final = 32
 
 #: The threads of each process for what belongs to no handle. A fork has none of those of its parent.
-_shared: dict[tuple[int, int], Workers] = {}
+_shared: dict[tuple[int, str], Workers] = {}
 
 
-def shared_workers(count: int | None = None) -> Workers:
+def shared_workers() -> Workers:
     """Return threads of this process for whatever belongs to no handle. They are never told to stop."""
-    which = os.getpid(), count or default_threads()
-    return _shared.get(which) or _shared.setdefault(which, Workers(which[1], "lcstore-shared"))
+    return _shared_as("lcstore-shared", default_threads())
+
+
+def shared_requests() -> Workers:
+    """Return threads that wait for targets, as `shared_workers`: whatever computes may wait for these."""
+    return _shared_as("lcstore-requests", REQUESTS)
+
+
+def _shared_as(name: str, count: int) -> Workers:
+    which = os.getpid(), name
+    return _shared.get(which) or _shared.setdefault(which, Workers(count, name))
 
 
 #: Who is told of jobs that are done: how many, and of how many.
@@ -129,31 +142,33 @@ def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
     If one fails (or this thread is interrupted), those that have not begun are dropped, those at work are
     waited for, and then the first failure is raised: whoever handles it finds nothing moving any more.
     """
-    told, behind, todo = _told.get(), _behind.get(), deque(jobs)
-    total, passed = len(todo), count(1)
+    told, behind, batch = _told.get(), _behind.get(), _Batch(jobs)
+    total, passed, failure = len(batch.todo), count(1), None
 
     def tell() -> None:
         if told is not None:
             told(next(passed), total)
 
-    futures: list[Future[Any]] = []
+    each = total if behind is None else min(behind.count, total)
     try:
-        if behind is None:
-            futures += (executor.submit(_one, todo) for _ in range(total))
-        else:
-            with done_by(None):  # what a job runs is not to wait for the threads that it holds
-                futures += (behind.submit(_row, todo, tell) for _ in range(min(behind.count, total)))
-        for future in as_completed(futures):
-            if future.exception() is not None:
+        with done_by(None):  # what a job runs is not to wait for the threads that it holds
+            for _ in range(each):
+                if behind is None:
+                    executor.submit(batch.do)
+                else:
+                    behind.submit(batch.do, tell)
+        for _ in range(each):
+            if (failure := batch.ended.get()) is not None:
                 break
             if behind is None:
                 tell()
     finally:
-        todo.clear()
-        settle(futures)
-    for future in futures:
-        if not future.cancelled():
-            future.result()
+        batch.drop()
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            failure = None  # or it would hold this frame, and this frame it
 
 
 def map_all(executor: Executor, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
@@ -163,24 +178,70 @@ def map_all(executor: Executor, function: Callable[[T], R], items: Sequence[T]) 
     return chain.from_iterable(executor.map(lambda some: [function(one) for one in some], shares))
 
 
-def _one(todo: deque[Callable[[], object]]) -> bool:
-    """Run the next job; return whether there was one."""
-    try:
-        job = todo.popleft()
-    except IndexError:  # all are done, or dropped
-        return False
-    job()
-    return True
+class _Batch:
+    """Jobs that several threads take, one after another.
+
+    Whoever waits may be interrupted at any place. So what is at work is known by the threads that are: a
+    future is lost where an interrupt comes between its job and its name, and where one comes within
+    `concurrent.futures.wait`, whatever has not begun waits for ever.
+
+    Attributes
+    ----------
+    todo
+        The jobs that nobody has taken.
+    ended
+        Of each call of `do` that ended, why: None, or what a job failed with.
+    """
+
+    def __init__(self, jobs: Iterable[Callable[[], object]]) -> None:
+        self.todo = deque(jobs)
+        self.ended: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._at_work: deque[None] = deque()
+
+    def do(self, tell: Callable[[], None] | None = None) -> None:
+        """Do the next job; with `tell`, one after another, each told of, until one fails."""
+        try:
+            while self._one() and tell is not None:
+                tell()
+        except BaseException as error:
+            self.todo.clear()
+            self.ended.put(error)
+        else:
+            self.ended.put(None)
+
+    def _one(self) -> bool:
+        """Do the next job; return whether there was one."""
+        self._at_work.append(None)  # before it is taken: whoever drops the rest sees all that may have one
+        try:
+            job = self.todo.popleft()
+        except IndexError:  # all are done, or dropped
+            return False
+        else:
+            job()
+            return True
+        finally:
+            self._at_work.pop()
+
+    def drop(self) -> None:
+        """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
+        interrupted: BaseException | None = None
+        while True:
+            try:
+                self.todo.clear()
+                while self._at_work:
+                    time.sleep(_LOOK)
+                break
+            except BaseException as again:
+                interrupted = again
+        if interrupted is not None:
+            raise interrupted
 
 
-def _row(todo: deque[Callable[[], object]], tell: Callable[[], None]) -> None:
-    """Run one job after another; where one fails, the rest is dropped."""
-    try:
-        while _one(todo):
-            tell()
-    except BaseException:
-        todo.clear()
-        raise
+def wait_for(futures: Iterable[Future[Any]]) -> None:
+    """Wait until all are done, as `concurrent.futures.wait` does: that one, interrupted, has them hang."""
+    for future in futures:
+        with suppress(CancelledError):
+            Future.exception(future)  # as the base class has it: nobody heard of a failure by this
 
 
 def settle(futures: Sequence[Future[Any]]) -> None:
@@ -190,7 +251,7 @@ def settle(futures: Sequence[Future[Any]]) -> None:
         try:
             for future in futures:
                 future.cancel()
-            wait(futures)
+            wait_for(futures)
             break
         except KeyboardInterrupt as again:
             interrupted = again

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, Future
 from functools import partial
 from threading import Condition
 from typing import Final
 
 from lcstore.arrays import Buffer
 from lcstore.storage.backend import Backend, mapped
+from lcstore.storage.jobs import wait_for
 from lcstore.storage.later import Later, putting_off
 from lcstore.storage.settle import put_object
 
@@ -97,5 +98,5 @@ class Wave:
         """Drop what has not begun, and return when nothing is on its way any more."""
         for future in self._futures:
             future.cancel()
-        wait(self._futures)
+        wait_for(self._futures)
         self._futures.clear()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 
 from lcstore.errors import StorageError
 from lcstore.storage.awaited import Awaited
-from lcstore.storage.jobs import Workers, done_by
+from lcstore.storage.jobs import Workers, done_by, wait_for
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Buffers
 
@@ -109,7 +109,7 @@ class Saver(Awaited):
         last = self._last
         if last is None:
             return None
-        wait([last])
+        wait_for([last])
         if last.heard and last.exception() is not None:
             return None
         try:

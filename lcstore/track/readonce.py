@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.pieces import Pieces
 from lcstore.coders.momentary import momentary
+from lcstore.once import once
 
 #: Elements that are read, and then gone through several times, at a time.
 IN_CACHE: Final = 1 << 17
@@ -41,7 +41,7 @@ class ReadOnce(Pieces):
         self._seen = seen
         self._is_read = False
 
-    @cached_property
+    @once
     def whole(self) -> Array:
         """A copy of all of them."""
         out = momentary(self.size, self.dtype)

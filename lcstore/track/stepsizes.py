@@ -10,10 +10,11 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from lcstore.codec.scales import log2_of, scale_of, shift_of, step_size_of
+from lcstore.once import once
 
 _Row: TypeAlias = tuple[float, ...]
 
@@ -87,7 +88,7 @@ class StepSize:
     threshold: float = LEAST_THRESHOLD
     width: float = 1.0
 
-    @cached_property
+    @once
     def units(self) -> int:
         """The step size in grid units."""
         return step_size_of(self.scale)

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from lcstore.edges.path import Path
 from lcstore.errors import LcstoreError
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.graph.refs import ROOT, EdgeRef, NodeName
+from lcstore.once import once
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
@@ -65,7 +65,7 @@ class Readahead:
         self._most = 1
         self._known = self._next = self._place = 0
 
-    @cached_property
+    @once
     def _paths(self) -> TwoWayPaths:
         """Paths over the edges that are there when they are first asked for, and not condemned."""
         graph = self._reader.index.graph  # who compares two states lists them when the walker is there

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lcstore.edges.algebra import sets_weights
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.state.names import format_name
 from lcstore.write.commit import Commit
@@ -45,6 +46,9 @@ class SaveInfo:
     bytes_beside
         Of `bytes_stored`: an anchor that the save added beside the state. `StepInfo` and `lcstore ls` leave
         it out, as it is an edge of its own.
+    set_anew
+        How many tensors of weights a delta sets whole: new ones, and such as moved too far for a delta. They
+        take as many bytes as in an anchor. `Snapshot.set_anew` names them.
     row_error, row_error_at
         The largest relative error ``|u - u~| / |u|`` of a row of weights, and the name of its tensor. A save
         looks at a part of the rows only; see ``docs/rows.md``. None for an anchor and an exact state, where
@@ -66,6 +70,7 @@ class SaveInfo:
     row_error_at: str | None = None
     bytes_protection: int = 0
     bytes_beside: int = 0
+    set_anew: int = 0
 
     def __str__(self) -> str:
         """Return one line for a log."""
@@ -73,10 +78,11 @@ class SaveInfo:
             return f"nothing for step {self.step}: it has hardly moved since node {self.node}"
         error = "" if self.error is None else f", error {self.error:.2f}"
         own = self.bytes_stored - self.bytes_beside
+        anew = f", {self.set_anew} tensors set anew" if self.set_anew else ""
         beside = f", and an anchor beside it, {self.bytes_beside:,} bytes" if self.bytes_beside else ""
         return (
             f"step {self.step}, node {self.node}: {self.kind}, {own:,} bytes for {self.bytes_raw:,} "
-            f"({self.bytes_raw / max(own, 1):.1f}x{error}){beside}, in {self.seconds['total']:.2f} s"
+            f"({self.bytes_raw / max(own, 1):.1f}x{error}){anew}{beside}, in {self.seconds['total']:.2f} s"
         )
 
     @property
@@ -115,6 +121,7 @@ def saved(commit: Commit, seconds: dict[str, float]) -> SaveInfo:
         row_error=None if worst is None else worst[0],
         row_error_at=None if worst is None else format_name(worst[1]),
         bytes_protection=write.written.protection,
+        set_anew=0 if write.base is None else len(sets_weights(write.draft.columns.op, write.draft.layout)),
     )
 
 

@@ -76,6 +76,26 @@ def test_an_exact_state_has_no_error_until_its_exact_value_is_let_go_of(url):
     assert listed[40]["error"] > 0
 
 
+def test_a_save_that_is_as_large_as_the_first_says_why(url):
+    moved, grown = states(7)[-1], {"head.weight": np.ones((64, 64), np.float32)}
+    with lcstore.open(url) as store:
+        store.resume()
+        usual = store.save(60, moved)
+        moved["model"]["fc.weight"][3] = 1e6
+        large = store.save(70, moved | grown)
+        assert store.at(70).set_anew() == ["model/fc.weight", "head.weight"]
+    assert (usual.set_anew, large.set_anew) == (0, 2)
+    assert large.bytes_stored > 10 * usual.bytes_stored
+    assert ", 2 tensors set anew, in" in str(large)
+    assert "set anew" not in str(usual)
+    shown = call("show", f"{url}@70", "--json").stdout
+    assert json.loads(shown)["set_anew"] == ["model/fc.weight", "head.weight"]
+    why = "2 of its tensors, new or moved too far for a delta: model/fc.weight, head.weight"
+    assert why in call("show", f"{url}@70").stdout
+    assert "set anew" not in call("show", f"{url}@60").stdout
+    assert json.loads(call("show", f"{url}@0", "--json").stdout)["set_anew"] == []
+
+
 def commands_in(text: str) -> list[list[str]]:
     """Return the commands that a message names, as arguments."""
     return [shlex.split(found)[1:] for found in re.findall("`(lcstore [^`]+)`", text)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import pickle
 import random
 import shutil
@@ -197,6 +198,38 @@ def test_nothing_in_a_distributed_checkpoint_is_run(tmp_path):
         load(tmp_path, tmp_path / "step-3")
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "changed", [b"cpathlib\nPosixPath\n", b"ctorch.distributed.checkpoint.metadata\nStorageMeta\n"]
+)
+def test_metadata_changes_no_class_of_this_process(tmp_path, changed):
+    pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.save({"a": np.ones(3)}, checkpoint_id=str(tmp_path / "step-3"))
+    before = pathlib.PosixPath.is_mount
+    hostile = b"\x80\x04" + changed + b"N}X\x08\x00\x00\x00is_mountK\x01s\x86b."
+    (tmp_path / "step-3" / ".metadata").write_bytes(hostile)
+    with pytest.raises(lcstore.InvalidInputError, match="a change of <class"):
+        load(tmp_path, tmp_path / "step-3")
+    assert pathlib.PosixPath.is_mount is before
+    assert not hasattr(dcp.metadata.StorageMeta, "is_mount")
+
+
+@pytest.mark.parametrize("outside", ["../outside", "/outside"])
+def test_metadata_names_nothing_outside_of_its_folder(tmp_path, outside):
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.save({"a": torch.ones(3)}, checkpoint_id=str(tmp_path / "step-3"))
+    at = tmp_path / "step-3" / ".metadata"
+    metadata = pickle.loads(at.read_bytes())
+    for place in metadata.storage_data.values():
+        place.relative_path = outside
+    at.write_bytes(pickle.dumps(metadata))
+    with pytest.raises(lcstore.CorruptionError, match="does not lie in the folder"):
+        load(tmp_path, tmp_path / "step-3")
 
 
 def test_folders_of_orbax(tmp_path):

@@ -46,6 +46,21 @@ def test_tensors_of_negative_zeros_alone(tmp_path, format):
         assert np.asarray(found[name]).tobytes() == np.asarray(array).tobytes() == state[name].tobytes()
 
 
+def test_a_tensor_that_was_added_to_an_export_is_not_lost_without_a_word(tmp_path):
+    with lcstore.open(tmp_path / "store", policy="lossless") as store:
+        store.save(1, {"w": np.ones(3)})
+        lcstore.export(store[1], tmp_path / "one.npz")
+    with np.load(tmp_path / "one.npz") as held:
+        np.savez(tmp_path / "two.npz", **held, added=np.zeros(2))
+    with pytest.raises(lcstore.CorruptionError, match="has the tensor 'added', which lcstore did not write"):
+        lcstore.import_files(tmp_path / "two.npz", tmp_path / "again", step=1)
+    with np.load(tmp_path / "two.npz") as held:
+        np.savez(tmp_path / "two.npz", **{key: held[key] for key in held if key != "__lcstore__"})
+    lcstore.import_files(tmp_path / "two.npz", tmp_path / "again", step=1)
+    with lcstore.open(tmp_path / "again", "r") as again:
+        assert sorted(again.restore()) == ["added", "w"]
+
+
 def test_names_that_numpy_takes_for_one_another(tmp_path):
     """`np.load` finds the first of both by either name."""
     arrays = {"x": np.arange(4, dtype=np.float32), "x.npy": np.arange(4, 8, dtype=np.float32)}

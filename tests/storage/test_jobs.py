@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from concurrent.futures import wait
+from concurrent.futures import _base
 from functools import partial
 
 import pytest
@@ -35,17 +35,64 @@ def test_nothing_is_at_work_after_an_interrupt_however_often_it_comes(workers, m
         begun.wait(10)
         raise ValueError("so the rest is waited for")
 
-    def interrupted_wait(futures, **how):
+    def interrupted(seconds):
         if left[0]:
             left[0] -= 1
             raise KeyboardInterrupt
-        threading.Timer(0.05, go_on.set).start()
-        return wait(futures, **how)
+        go_on.set()
+        threading.Event().wait(seconds)
 
-    monkeypatch.setattr(jobs, "wait", interrupted_wait)
+    monkeypatch.setattr(jobs.time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         jobs.run_all(workers, [slow, fail])
     assert done == ["slow"]
+
+
+@pytest.mark.parametrize("begins_first", [True, False])
+def test_a_job_that_an_interrupt_left_without_a_name_is_waited_for(monkeypatch, begins_first):
+    begun, done = threading.Event(), []
+
+    class Interrupted(jobs.Workers):
+        def submit(self, *job, **how):
+            super().submit(*job, **how)
+            if begins_first:
+                assert begun.wait(10)
+            raise KeyboardInterrupt
+
+    def slow():
+        begun.set()
+        threading.Event().wait(0.1)
+        done.append("slow")
+
+    with Interrupted(1) as workers:
+        with pytest.raises(KeyboardInterrupt):
+            jobs.run_all(workers, [slow, slow])
+        there = [*done]
+    assert done == there  # nothing went on
+    assert there == ["slow"] or not begins_first
+
+
+@pytest.mark.parametrize("how", ["run_all", "wait_for"])
+def test_after_an_interrupt_what_waits_for_a_thread_still_gets_one(workers, monkeypatch, how):
+    def interrupted(self):
+        real(self)
+        raise KeyboardInterrupt  # with the conditions of the futures held, as a signal has it
+
+    real, done = _base._AcquireFutures.__enter__, []
+    monkeypatch.setattr(_base._AcquireFutures, "__enter__", interrupted)
+    if how == "run_all":
+        jobs.run_all(workers, [partial(done.append, number) for number in range(9)])
+    else:
+        jobs.wait_for([workers.submit(done.append, number) for number in range(9)])
+    assert sorted(done) == [*range(9)]
+
+
+def test_what_computes_may_wait_for_requests_with_any_number_of_processors(monkeypatch):
+    monkeypatch.setattr(jobs, "_shared", {})
+    for cores in (1, jobs.REQUESTS, 2 * jobs.REQUESTS):
+        monkeypatch.setattr(jobs, "default_threads", lambda cores=cores: cores)
+        assert jobs.shared_workers() is not jobs.shared_requests()
+    assert jobs.shared_requests() is jobs.shared_requests()
 
 
 def test_a_failure_is_raised_once_the_rest_is_done(workers):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -23,6 +25,22 @@ def test_first_save_is_exact_but_for_moments(tmp_path, run):
     assert all("exp_avg" in path for path in differing(state, back))
     assert back["epoch"] == 1
     assert back["rng"] == state["rng"]
+
+
+@pytest.mark.parametrize("policy", ["small", "balanced", "high", "lossless"])
+@pytest.mark.parametrize("shape", [(), (5,), (4, 4), (2, 300, 300)])
+def test_a_state_may_be_one_tensor(tmp_path, policy, shape):
+    values = np.random.default_rng(0).standard_normal(shape)
+    with warnings.catch_warnings(), lcstore.open(tmp_path / "s", policy=policy) as store:
+        warnings.simplefilter("ignore", lcstore.UnrecognisedWarning)
+        for step in range(3):
+            store.save(step, values + step)
+    with lcstore.open(tmp_path / "s", policy=policy) as store:
+        np.testing.assert_array_equal(store.resume(), values + 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", lcstore.UnrecognisedWarning)
+            store.save(3, values)
+        np.testing.assert_array_equal(store.restore(), values)
 
 
 def test_deltas_follow_within_an_interval(tmp_path, run):

@@ -184,6 +184,18 @@ def test_ties_hold_in_what_several_writers_store():
     assert back["b"]["y"] is back["a"]
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_what_is_tied_in_the_store_alone_is_apart_in_a_tree_that_has_it_apart(store, library):
+    weight = np.arange(6.0).reshape(2, 3)
+    store.save(1, {"a": weight, "b": weight, "c": weight})
+    zeros = np.zeros if library == "numpy" else pytest.importorskip("torch").zeros
+    one, other = zeros((2, 3)), zeros((2, 3))
+    back = store.restore(like={"a": one, "b": other, "c": one})
+    assert back["a"] is back["c"]
+    back["a"][0, 0] = 7
+    np.testing.assert_array_equal(np.asarray(back["b"]), weight)
+
+
 def test_models_of_torch_come_back_tied():
     torch = pytest.importorskip("torch")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from lcstore.cli.commands.look.ls import labels, marked, ratio_of
-from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, AtState, Glob, Options, Pairs, Run, as_run, state_of
 from lcstore.terminal.printing import width_of
 from lcstore.terminal.table import Table, brief, shape_text, size
@@ -51,20 +51,21 @@ def show(
             wanted = set(snapshot.names(glob))
             tensors = {name: about for name, about in snapshot.tensors().items() if name in wanted}
             leaves = {name: value for name, value in snapshot.leaves().items() if name in wanted}
+            anew = snapshot.set_anew() if info.base is not None else []
         listed = next((state for state in states if state.node == info.node), None)
         about = {
             name: {"shape": shape, "dtype": dtype, "role": role}
             for name, (shape, dtype, role) in tensors.items()
         }
         said = {} if listed is None else labels(listed)
-        facts = {"url": url, "ratio": ratio_of(info), "tensors": about, "values": leaves} | said
-        answer.give(info, _shown(answer, info, listed, tensors, leaves), **facts)
+        facts = {"url": url, "ratio": ratio_of(info), "tensors": about, "values": leaves}
+        answer.give(info, _shown(info, listed, tensors, leaves, anew), set_anew=anew, **facts, **said)
 
 
 def _shown(
-    answer: Answer, info: StepInfo, listed: Listed | None, tensors: Tensors, leaves: dict[str, object]
+    info: StepInfo, listed: Listed | None, tensors: Tensors, leaves: dict[str, object], anew: list[str]
 ) -> Iterator[Table | str]:
-    yield _about(info, listed)
+    yield _about(info, listed, anew)
     most = sys.maxsize if width_of(sys.stdout) is None else _MOST_SHOWN
     if tensors:
         shown = Table(
@@ -98,11 +99,14 @@ def _folded(leaves: dict[str, object]) -> dict[str, object]:
     return found
 
 
-def _about(info: StepInfo, listed: Listed | None) -> Table:
+def _about(info: StepInfo, listed: Listed | None, anew: list[str]) -> Table:
     about = Table("step", str(info.step))
     about.row("node", info.node)
     about.row("kind", info.kind if info.base is None else f"{info.kind} to {info.base}")
     about.row("stored", f"{size(info.bytes_stored)} for {size(info.bytes_raw)}, {ratio_of(info):.1f}x")
+    if anew:
+        named = ", ".join(anew[:3]) + (", ..." if len(anew) > 3 else "")
+        about.row("set anew", f"{len(anew)} of its tensors, new or moved too far for a delta: {named}")
     if info.policy is not None:
         about.row("policy", info.policy)
     about.row("exact", "yes: every bit comes back" if info.exact else "no")
