@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from lcstore.durability import DurabilityLike
+from lcstore.durability import DurabilityLike, durability_from
 from lcstore.errors import (
     ConflictError,
     CorruptionError,
@@ -181,6 +181,8 @@ def import_files(
     >>> [(one.step, one.outcome) for one in report.files]
     [(10, 'anchor'), (20, 'delta')]
     """
+    if durability is not None:
+        durability_from(durability)  # a dry run that makes no store refuses it, too
     given = [files] if isinstance(files, str | os.PathLike) else [*files]
     found, left_out = by_step(sources(given, format, file_options), step, steps_from)
     mode: Literal["r", "a"] = "r" if dry_run else "a"

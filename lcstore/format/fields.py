@@ -6,7 +6,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -151,13 +151,15 @@ class Fields:
             raise self.wrong(name, "a number", value)
         return found
 
-    def numbers(self, name: str) -> dict[str, int | float]:
-        """Return named numbers, infinities and NaN among them."""
+    def numbers(self, name: str, counts: Container[str] = ()) -> dict[str, int | float]:
+        """Return named numbers, infinities and NaN among them but for those that are `counts`."""
         found: dict[str, int | float] = {}
         for label, value in self.mapping(name).items():
             number = _number(value)
             if number is None:
                 raise self.wrong(name, "named numbers", value)
+            if label in counts and (type(number) is not int or number < 0):
+                raise self.wrong(f"{name}.{label}", "a non-negative integer", value)
             found[label] = number
         return found
 

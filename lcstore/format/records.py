@@ -35,6 +35,8 @@ DEFAULT_GRACE_SECONDS: Final = 86_400
 #: Ten years: whoever writes more means "never", and should not collect.
 MAX_GRACE_SECONDS: Final = 10 * 366 * 86_400
 MAX_SOFTWARE_CHARS: Final = 200
+#: The numbers of a save that count something.
+_COUNTS: Final = frozenset({"bytes_besides", "bytes_raw", "exact", "record_copies", "tensors"})
 
 
 #: A node's id is the id of its record.
@@ -120,7 +122,7 @@ class NodeRecord:
             metrics={name: float(value) for name, value in _floats(fields, "metrics").items()},
             metadata=fields.mapping("metadata"),
             tags=fields.all_checked("tags", markkeys.check_tag),
-            stats=fields.numbers("stats"),
+            stats=fields.numbers("stats", _COUNTS),
             software=fields.text("software", MAX_SOFTWARE_CHARS),
         )
         fields.done()

@@ -9,7 +9,7 @@ from functools import partial
 from threading import RLock
 from typing import NoReturn, TypeVar
 
-from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.records import EdgeRecord, NodeRecord
@@ -24,6 +24,7 @@ from lcstore.layout.join import join
 from lcstore.layout.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
+from lcstore.warned import warn
 
 T = TypeVar("T")
 
@@ -86,6 +87,11 @@ class Index:
         with self._lock:
             before = set(self._keys)
         listing = Listing.take(self.backend, order, self.executor)
+        if listing.doubt is not None:
+            warn(
+                f"a state of {self.backend.url} may be there and not be seen: {listing.doubt}",
+                FallbackWarning,
+            )
         full = order is not LATEST
         links = set(listing.by_folder[keys.NODES])
         links |= set(listing.by_folder.get(keys.EDGES, ()))

@@ -156,6 +156,8 @@ class Session:
         # Of the latest state the same training goes on: it is not kept for being that, once there is a newer.
         at = None if self.store.info().node == pointer.node else pointer.node
         state = self.store.resume(at, on_corrupt="previous")
+        if at is None and self.store.node != pointer.node:  # another training has saved meanwhile
+            state = self.store.resume(pointer.node, on_corrupt="previous")
         self._last, self._names.newest = None, replace(pointer, store=self.store.url, instead_of=None)
         return state
 

@@ -75,11 +75,12 @@ class Feeder:
         if coming is None:
             return fetch(*wanted[1:])
         future, nbytes = coming
-        data = future.result()
-        with self._lock:
-            self._nbytes -= nbytes
-        self._feed()
-        return data
+        try:
+            return future.result()
+        finally:
+            with self._lock:
+                self._nbytes -= nbytes
+            self._feed()
 
     def _feed(self) -> None:
         with self._lock:

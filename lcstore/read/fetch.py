@@ -9,8 +9,9 @@ from lcstore.edges.edge import Edge
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef
-from lcstore.format.parity import families
+from lcstore.format.parity import Family, families
 from lcstore.index.stored import fetch_object, fetch_rebuilt
+from lcstore.once import once
 from lcstore.storage.backend import Backend
 
 
@@ -30,6 +31,10 @@ class ChunkFetch:
         self.edge = edge.id
         self.refs = {ref.key: ref for ref in (*edge.objects, *more)}
 
+    @once
+    def _families(self) -> dict[str, Family]:
+        return families(self.refs.values())
+
     @property
     def stored(self) -> int:
         """Bytes of all objects that the records list."""
@@ -47,7 +52,7 @@ class ChunkFetch:
         """Return whether an object is among those that are there, or can be rebuilt of them."""
         if ref.key in there:
             return True
-        family = families(self.refs.values()).get(ref.key)
+        family = self._families.get(ref.key)
         return family is not None and all(other.key in there for other in family.others(ref.key))
 
     def __call__(self, pool: str, op: ArrayName, chunk: int) -> bytes | None:
@@ -58,7 +63,7 @@ class ChunkFetch:
         try:
             return fetch_object(self.backend, ref)
         except CorruptionError as error:
-            return fetch_rebuilt(self.backend, ref, families(self.refs.values()).get(ref.key), error)
+            return fetch_rebuilt(self.backend, ref, self._families.get(ref.key), error)
 
 
 def stored_bytes(edges: Sequence[Edge]) -> int:

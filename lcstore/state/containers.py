@@ -108,6 +108,8 @@ def _checked(kind: Kind, keys: Sequence[Any], children: Sequence[Any], path: Nam
                 f"key {key!r:.80} of type {type(key).__qualname__} in {where(path)} cannot be stored: "
                 f"keys are strings of valid Unicode and 64-bit integers, so write {key_cure(key)}"
             )
+    if len(set(keys)) < len(keys):
+        raise InvalidInputError(f"{where(path)} has a key twice: save a dict of lists in its place")
     return Container(kind, keys, children)
 
 

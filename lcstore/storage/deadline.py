@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,4 +31,4 @@ def deadline(seconds: float) -> Iterator[None]:
 def remaining() -> float | None:
     """Return how many seconds are left, 0 or more; None where there is no end."""
     ends = _ends.get()
-    return None if ends is None else max(0.0, ends - time.monotonic())
+    return None if ends is None or ends == math.inf else max(0.0, ends - time.monotonic())

@@ -199,7 +199,7 @@ class FsspecBackend(BaseBackend):
                 if type(error).__name__ in _ALTERED:
                     raise CorruptionError(f"altered on the way: {error}", key=key) from error
                 # Buckets refuse a range that begins at or past the end, servers to read a directory.
-                if self._ends_before(path, start):
+                if not isinstance(error, TimeoutError) and self._ends_before(path, start):
                     return b""
                 raise
 
@@ -214,7 +214,7 @@ class FsspecBackend(BaseBackend):
 
     def _ends_before(self, path: str, start: int) -> bool:
         try:
-            info = self._fs.info(path)
+            info = self._ask("info", path)
             size = info["size"]
         except Exception:
             return False

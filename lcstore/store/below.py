@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import shuffle
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from lcstore.check.findings import Level, VerifyReport
 from lcstore.cluster.tasks import Client, Task, carried_out
@@ -26,6 +27,8 @@ from lcstore.storage.targets import open_backend
 from lcstore.store.nightly import MaintainReport
 from lcstore.store.opening import open_store
 from lcstore.store.whole import copy
+
+_log: Final = logging.getLogger("lcstore")
 
 R = TypeVar("R", MaintainReport, VerifyReport, CopyReport)
 
@@ -219,12 +222,28 @@ def _each(
         raise NotFoundError(f"there is no store at {url}, nor eight folders below it")
     shuffle(found)  # where each night is cut off, all get their turn in the end
     tasks = [_task(what, one, open_backend(one, options), call(one)) for one in found]
-    tended = []
-    for done, (_, one) in enumerate(carried_out(tasks, client), 1):
-        tended.append(one)
-        if on_progress is not None:
-            on_progress("stores", done, len(tasks))
+    tended = list[Tended[R]]()
+    try:
+        for done, (_, one) in enumerate(carried_out(tasks, client), 1):
+            tended.append(one)
+            if on_progress is not None:
+                on_progress("stores", done, len(tasks))
+    except BaseException:  # as where a night is cut off: what was found is not lost with it
+        _log.warning("%s: cut off after %d of %d stores", url, len(tended), len(tasks))
+        for one in tended:
+            if not one.ok:
+                _log.warning("%s: %s", one.url, _wrong(one))
+        raise
     return sorted(tended, key=lambda one: one.url)
+
+
+def _wrong(one: Tended[Any]) -> str:
+    report = one.report
+    if isinstance(report, VerifyReport):
+        return report.wrong
+    if isinstance(report, MaintainReport):
+        return "; ".join(f"{part} failed: {error}" for part, error in report.problems.items())
+    return str(one.problem or "the copy has let go of all states")
 
 
 def _task(what: str, url: str, backend: Backend, call: Callable[[Backend], R]) -> Task[Tended[R]]:

@@ -119,6 +119,12 @@ class Store(Saving, Looking, Upkeep):
         head = self._writer.head
         return None if head is None else head.step
 
+    @property
+    def node(self) -> str | None:
+        """The id of the state that the next save goes on from: saved or resumed last; None without one."""
+        head = self._writer.head
+        return None if head is None else head.node
+
     def _rewind(self, at: At, targets: Mapping[str, Any], **how: Any) -> Any:
         """Return a state, loaded into `targets`; the next save begins a run in the place of what followed."""
         self._check_writable()

@@ -130,11 +130,12 @@ def make_store(backend: Backend, made: StoreRecord, listed: Future[Graph] | None
     backend, made
         The place, and what makes it a store.
     listed
-        Has the nodes that there are: where there is none, nobody made it a store, as far as is known.
+        Has the nodes that there are: where there is none, nobody made it a store, as far as is known. None
+        where another try listed them, and nothing is known any more.
     copies
         Whether records are stored twice.
     """
-    if listed is not None and listed.result().nodes:
+    if listed is None or listed.result().nodes:
         with suppress(NotFoundError):
             return read_store_record(backend).grace_seconds
     for key in (keys.STORE_KEY, keys.copy_key(keys.STORE_KEY))[: 1 + copies]:

@@ -298,6 +298,24 @@ def test_wrong_usage(arguments):
     assert call("maintain", "x", *arguments).exit_code == 2
 
 
+def test_a_night_that_is_cut_off_tells_what_it_found(tmp_path, saved, caplog):
+    for name in ("a", "b", "c"):
+        shutil.copytree(saved, tmp_path / "runs" / name)
+        for record in [*Path(tmp_path, "runs", name, "nodes").iterdir()]:
+            record.write_bytes(b"damaged")
+
+    def cut(phase: str, done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with caplog.at_level("WARNING", "lcstore"), pytest.raises(KeyboardInterrupt):
+        lcstore.verify_below(tmp_path / "runs", on_progress=cut)
+    told = [record.getMessage() for record in caplog.records]
+    assert told[0].endswith("cut off after 2 of 3 stores")
+    assert len(told) == 3
+    assert all("objects to be made again" in one for one in told[1:])
+
+
 def test_no_store(tmp_path):
     result = call("maintain", str(tmp_path / "none"), "--keep", "latest:1", "--apply")
     assert result.exit_code == 1

@@ -217,6 +217,17 @@ def test_hostile_values_in_every_field_are_refused_or_harmless(kind):
     assert refused > len(HOSTILE_VALUES) * len(value) / 2
 
 
+@pytest.mark.parametrize("name", ["bytes_besides", "bytes_raw", "exact", "record_copies", "tensors"])
+@pytest.mark.parametrize("count", ["inf", "nan", -1, 0.5])
+def test_what_a_save_counts_is_a_whole_number(name, count):
+    record = EXAMPLES["node"]
+    value = json.loads(record.to_bytes())
+    value["stats"][name] = 3
+    assert read_or_refuse(record, resealed("node", value)) is not None
+    value["stats"][name] = count
+    assert read_or_refuse(record, resealed("node", value)) is None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_and_unknown_fields_are_refused(kind):
     record = EXAMPLES[kind]

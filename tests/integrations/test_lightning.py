@@ -286,6 +286,22 @@ def test_the_latest_state_of_a_process_goes_too_once_another_went_on_from_it(tor
         assert opened.steps() == [30]
 
 
+def test_a_file_names_its_state_whoever_saves_to_its_store_meanwhile(torch, tmp_path, monkeypatch):
+    make(tmp_path / "store", background=False).save_checkpoint(checkpoint(torch, 1), tmp_path / "1.ckpt")
+    again, other = (make(tmp_path / "store", background=False) for _ in range(2))
+    real = again.store.info
+
+    def info(*asked):
+        found = real(*asked)
+        if not asked:
+            other.save_checkpoint(checkpoint(torch, 7), tmp_path / "7.ckpt")
+        return found
+
+    monkeypatch.setattr(again.store, "info", info)
+    assert again.load_checkpoint(tmp_path / "1.ckpt")["global_step"] == 1
+    assert other.store.latest_step() == 7
+
+
 def test_a_file_that_was_deleted_by_hand_harms_nobody(torch, tmp_path):
     io = make(tmp_path / "store")
     for step in range(3):

@@ -9,6 +9,7 @@ import enum
 import json
 import types
 import typing
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -483,3 +484,23 @@ def test_any_json_is_a_structure_or_corruption(structure):
     state = unflatten(structure, [np.zeros(1) for _ in tensors], [None] * len(leaves))
     if not names_in(structure).ties:  # these may be written in several ways
         assert flatten(state).structure == structure
+
+
+def test_a_mapping_that_has_a_key_twice_is_refused_as_what_it_is():
+    class Several(Mapping):
+        """As those of web libraries are."""
+
+        def __getitem__(self, key):
+            return 1
+
+        def __iter__(self):
+            return iter(["a", "a"])
+
+        def __len__(self):
+            return 2
+
+        def values(self):
+            return [1, 2]
+
+    with pytest.raises(InvalidInputError, match=r"options.* has a key twice"):
+        flatten({"options": Several()})

@@ -543,6 +543,20 @@ def test_a_place_inside_a_store_is_refused(tmp_path):
         store.save(0, state)
 
 
+def test_a_first_save_that_is_tried_again_leaves_a_store_that_was_made_meanwhile():
+    backend = MemoryBackend.fresh()
+    fails = {lambda op: op.name == "put" and op.key == keys.STORE_KEY: Fault("eio", 1)}
+    with lcstore.open(FaultBackend(backend, fails), grace=0) as store:
+        with pytest.raises(StorageError):
+            store.save(0, {"w": np.ones(3)})
+        with lcstore.open(backend, grace="24h") as other:
+            other.save(0, {"w": np.zeros(3)})
+            made = backend.get(keys.STORE_KEY)
+        store.save(1, {"w": np.ones(3)})
+        assert backend.get(keys.STORE_KEY) == made
+        assert store.latest_step() == 1
+
+
 def test_a_grace_for_a_store_that_is_there_is_told_of(caplog):
     backend = MemoryBackend.fresh()
     with lcstore.open(backend, grace="1h") as store:
