@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import shuffle
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lcstore.check.findings import Level, VerifyReport
 from lcstore.cluster.tasks import Client, Task, carried_out
@@ -27,8 +27,6 @@ from lcstore.storage.targets import open_backend
 from lcstore.store.nightly import MaintainReport
 from lcstore.store.opening import open_store
 from lcstore.store.whole import copy
-
-_log: Final = logging.getLogger("lcstore")
 
 R = TypeVar("R", MaintainReport, VerifyReport, CopyReport)
 
@@ -188,7 +186,7 @@ def copy_below(
 
     def call(url: str) -> Callable[[Backend], CopyReport]:
         place = to + "/" * (not to.endswith("/")) + url.removeprefix(above).strip("/")
-        return partial(_copy, place=place, options=target_options, check=check)
+        return lambda backend: copy(backend, open_backend(place, target_options), check=check)
 
     return _each(source, source_options, "copy", call, None, on_progress)
 
@@ -202,10 +200,6 @@ def _verify(backend: Backend, *, level: Level, **how: Any) -> VerifyReport:
     from lcstore.check.verify import verify
 
     return verify(patient(backend, None, None), level, **how)
-
-
-def _copy(source: Backend, *, place: str, options: Mapping[str, Any] | None, check: bool) -> CopyReport:
-    return copy(source, open_backend(place, options), check=check)
 
 
 def _each(
@@ -229,21 +223,11 @@ def _each(
             if on_progress is not None:
                 on_progress("stores", done, len(tasks))
     except BaseException:  # as where a night is cut off: what was found is not lost with it
-        _log.warning("%s: cut off after %d of %d stores", url, len(tended), len(tasks))
-        for one in tended:
-            if not one.ok:
-                _log.warning("%s: %s", one.url, _wrong(one))
+        bad = ", ".join(one.url for one in tended if not one.ok) or "none"
+        said = "%s: cut off after %d of %d stores; of those that were done, not good: %s"
+        logging.getLogger("lcstore").warning(said, url, len(tended), len(tasks), bad)
         raise
     return sorted(tended, key=lambda one: one.url)
-
-
-def _wrong(one: Tended[Any]) -> str:
-    report = one.report
-    if isinstance(report, VerifyReport):
-        return report.wrong
-    if isinstance(report, MaintainReport):
-        return "; ".join(f"{part} failed: {error}" for part, error in report.problems.items())
-    return str(one.problem or "the copy has let go of all states")
 
 
 def _task(what: str, url: str, backend: Backend, call: Callable[[Backend], R]) -> Task[Tended[R]]:
