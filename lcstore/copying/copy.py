@@ -268,10 +268,10 @@ class _Copy:
                 # Each is seen from now on, and what it stands on is to be there by then.
                 new = sorted({*found} - self.into.there, key=lambda key: keys.parse_node_key(key).order)
                 found = [key for key in found if key in self.into.there]
-                for done, key in enumerate(new, 1):
-                    copy(key)
+                for at in range(0, len(new), _MANY):
+                    self._in_order(new[at : at + _MANY], wanted)
                     if self.on_progress is not None:
-                        self.on_progress("copying new nodes", done, len(new))
+                        self.on_progress("copying new nodes", min(at + _MANY, len(new)), len(new))
             self._each(f"copying {folder}", found, copy)
 
     def _look_again(self, wanted: Wanted) -> None:
@@ -306,22 +306,41 @@ class _Copy:
             return  # it was found damaged before, and nothing that is kept needs it
         self.into.put(ref.key, data)
 
+    def _in_order(self, some: list[str], wanted: Wanted) -> None:
+        """Copy records of nodes one after another, and then their second copies side by side."""
+        read = spread(partial(self._data, NODE, wanted), some, workers=_MANY)
+        found = dict(zip(some, read, strict=True))
+        for key, data in found.items():
+            self._put(NODE, key, data, key)
+        copies = {key: keys.copy_key(keys.parse_node_key(key).node) for key in some}
+        twice = [key for key in some if copies[key] in wanted.copies]
+        for _ in spread(lambda key: self._put(NODE, key, found[key], copies[key]), twice, workers=_MANY):
+            pass
+
     def _record(self, kind: Kind[Any, Any], wanted: Wanted, key: str) -> None:
         """Copy a record, and its second copy after it, where there is one."""
-        copy = kind.copy_key(key)
         try:
-            data = self._checked(partial(self._bytes, kind, key, copy if key in wanted.lost else key))
+            data = self._data(kind, wanted, key)
         except NotFoundError:
             if kind.folder not in _MARKS:
                 raise
             # Swept since it was listed, and so is what it was about, which is read after it: that tells.
             return
-        twice = (copy,) if copy is not None and copy in wanted.copies else ()
-        for at in (key, *twice):
-            if not self.into.has(at, len(data), partial(self._same, kind, key, data)):
-                if at not in self.into.there:
-                    self.made.add(at)
-                self.into.put(at, data)
+        copy = kind.copy_key(key)
+        for at in (key,) if copy is None or copy not in wanted.copies else (key, copy):
+            self._put(kind, key, data, at)
+
+    def _data(self, kind: Kind[Any, Any], wanted: Wanted, key: str) -> bytes:
+        return self._checked(
+            partial(self._bytes, kind, key, kind.copy_key(key) if key in wanted.lost else key)
+        )
+
+    def _put(self, kind: Kind[Any, Any], key: str, data: bytes, at: str) -> None:
+        """Store a record, or its second copy, at a key, unless it is there."""
+        if not self.into.has(at, len(data), partial(self._same, kind, key, data)):
+            if at not in self.into.there:
+                self.made.add(at)
+            self.into.put(at, data)
 
     def _same(self, kind: Kind[Any, Any], key: str, data: bytes, found: bytes) -> None:
         """Raise an error if what the target has as a record is none."""
