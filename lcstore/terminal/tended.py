@@ -71,6 +71,9 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator
     notes = [(report.url, note) for report in reports if report.retained for note in report.retained.notes]
     for url, note in notes[:1]:
         yield f"Note: {url}: {note}" + f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)
+    freed = sum(report.collected.deleted_bytes for report in reports if report.collected)
+    if not dry_run:
+        yield f"Freed: {size(freed)} in all."
     waiting = sum(report.collected.waiting_bytes for report in reports if report.collected)
     if waiting:
         column = "To be freed is what goes now. " * dry_run
