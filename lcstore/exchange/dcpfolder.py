@@ -118,8 +118,8 @@ def _numbered(state: Any) -> Any:
 class _Metadata(pickle._Unpickler):
     """Reads metadata, and refuses whatever would make anything else of it.
 
-    It is the one that is written in Python: the other cannot be kept from changing a class, or a member of an
-    enumeration, which are those of the whole process.
+    It is the one that is written in Python: the other cannot be kept from changing a class, a function or
+    a member of an enumeration, which are those of the whole process.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch}
@@ -146,8 +146,8 @@ class _Metadata(pickle._Unpickler):
     def load_build(self) -> None:
         """Set what an object has; `InvalidInputError` where the object is no new one."""
         changed = self.stack[-2]  # type: ignore[attr-defined]
-        if isinstance(changed, type | Enum):
-            raise refusal(f"a change of {changed!r}", self._where)
+        if callable(changed) or isinstance(changed, Enum):
+            raise refusal(f"change of {changed!r}", self._where)
         super().load_build()  # type: ignore[misc]
 
     dispatch[pickle.BUILD[0]] = load_build

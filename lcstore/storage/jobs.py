@@ -59,6 +59,10 @@ class Workers(ThreadPoolExecutor):
         except RuntimeError as error:
             if "shutdown" not in str(error):
                 raise
+            if "interpreter shutdown" in str(error):
+                raise ClosedError(
+                    "Python is ending, and begins no work any more: save before that"
+                ) from error
             raise ClosedError("the handle was closed meanwhile: open the store again") from error
 
 

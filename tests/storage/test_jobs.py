@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import _base
@@ -116,6 +117,25 @@ def test_a_handle_that_is_closed_says_so():
         pass
     with pytest.raises(jobs.ClosedError, match="closed"):
         jobs.run_all(workers, [lambda: None])
+
+
+def test_a_save_as_python_ends_says_what_stands_in_its_way():
+    """No thread is begun any more then: not by a handle that is opened in the handler of the end, either."""
+    program = """
+import atexit, numpy as np, lcstore
+from lcstore.storage.memory import MemoryBackend
+
+def late():
+    try:
+        lcstore.open(MemoryBackend.fresh()).save(0, {"w": np.ones(3)})
+    except lcstore.LcstoreError as error:
+        print(error)
+
+atexit.register(late)
+lcstore.open(MemoryBackend.fresh()).save(0, {"w": np.ones(3)})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "Python is ending" in done.stdout, done.stderr
 
 
 def test_a_warning_of_a_thread_points_at_whoever_asked():
