@@ -76,11 +76,12 @@ class Feeder:
             return fetch(*wanted[1:])
         future, nbytes = coming
         try:
-            return future.result()
+            data = future.result()
         finally:
             with self._lock:
                 self._nbytes -= nbytes
-            self._feed()
+        self._feed()
+        return data
 
     def _feed(self) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from typing import Literal
 from lcstore.edges.algebra import sets_weights
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.state.names import format_name
+from lcstore.units import counted
 from lcstore.write.commit import Commit
 from lcstore.write.stage import Staged
 
@@ -78,7 +79,7 @@ class SaveInfo:
             return f"nothing for step {self.step}: it has hardly moved since node {self.node}"
         error = "" if self.error is None else f", error {self.error:.2f}"
         own = self.bytes_stored - self.bytes_beside
-        anew = f", {self.set_anew} tensors set anew" if self.set_anew else ""
+        anew = f", {counted(self.set_anew, 'tensor')} set anew" if self.set_anew else ""
         beside = f", and an anchor beside it, {self.bytes_beside:,} bytes" if self.bytes_beside else ""
         return (
             f"step {self.step}, node {self.node}: {self.kind}, {own:,} bytes for {self.bytes_raw:,} "
