@@ -426,3 +426,11 @@ def test_an_exported_file_that_was_changed_is_refused(tmp_path):
     of_others = {"tensors": [[key, dtype, "jax-key-rbg"] for key, dtype, _ in said["tensors"]]}
     np.savez(tmp_path / "step1.npz", __lcstore__=np.array(json.dumps(said | of_others)), **arrays)
     assert outcomes(lcstore.import_files(tmp_path / "step1.npz", tmp_path / "new")) == [(1, "anchor")]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_durability_that_there_is_not_is_refused_first(tmp_path, dry_run):
+    np.savez(tmp_path / "step1.npz", w=np.ones(3))
+    with pytest.raises(lcstore.InvalidInputError):
+        lcstore.import_files(tmp_path / "step1.npz", tmp_path / "store", durability="foo", dry_run=dry_run)
+    assert not (tmp_path / "store").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import threading
 import time
 
@@ -170,6 +171,13 @@ def test_all_requests_of_a_block_end_with_it(silent):
             future.result()
     assert time.monotonic() - started < 2.4
     assert silent.asked <= 2 * len(futures)
+
+
+def test_for_ever_is_no_deadline():
+    with deadline(math.inf):
+        assert remaining() is None  # clients that are asked asynchronously take no infinity
+        with deadline(5.0):
+            assert 0 < remaining() <= 5
 
 
 def test_an_inner_deadline_is_never_later():
