@@ -258,7 +258,7 @@ def test_damage_is_told_and_nothing_goes():
 def test_damage_that_a_night_meets_and_gets_around_is_no_quiet_night(threads):
     backend = filled()
     before = values(backend)
-    for key in [key for key in backend.list("data") if "/weights" in key and "/c" in key]:
+    for key in [key for key in backend.list("data") if "/weights" in key and "/c." in key]:
         data = bytearray(backend.get(key))
         data[len(data) // 2] ^= 1
         backend.put(key, data)
@@ -288,7 +288,7 @@ def test_damage_that_a_dry_run_meets_where_it_looks_ahead_is_no_quiet_night():
     backend = filled()
     with lcstore.open(backend, "r+") as store:
         assert store.maintain("latest:1 | every:8", dry_run=True).ok
-    for key in [key for key in backend.list("data") if "/weights" in key and "/c" in key]:
+    for key in [key for key in backend.list("data") if "/weights" in key and "/c." in key]:
         data = bytearray(backend.get(key))
         data[len(data) // 2] ^= 1
         backend.put(key, data)
