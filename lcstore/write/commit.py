@@ -122,6 +122,22 @@ def put_marks(backend: Backend, commit: Commit) -> None:
         commit.write.written.put_mark(mark.key(), mark.to_bytes())
 
 
+def put_copy_late(backend: Backend, name: NodeName, data: bytes) -> bool:
+    """Store the copy of a record if the record is there; return whether nothing is left to do.
+
+    Whoever was interrupted may have stored one without the other, and goes on. Collectors look for that at the
+    last record of each run alone.
+    """
+    try:
+        if backend.get(keys.node_key(name)) == data:
+            put_object(backend, keys.copy_key(name.node), data)
+    except NotFoundError:
+        return True
+    except StorageError:
+        return False
+    return True
+
+
 def make_store(backend: Backend, made: StoreRecord, listed: Future[Graph] | None, *, copies: bool) -> int:
     """Make a place a store, and return its grace: that of another process which did so since it was opened.
 

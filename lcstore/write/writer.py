@@ -29,7 +29,7 @@ from lcstore.storage.settle import put_record
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.commit import Commit, Place, make_store, prepare, put_marks
+from lcstore.write.commit import Commit, Place, make_store, prepare, put_copy_late, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.places import Places
@@ -97,6 +97,8 @@ class Writer:
         self._places = Places()
         #: A commit that was left open.
         self._open: Commit | None = None
+        #: Records that were being stored when something interrupted: they may be there without their copies.
+        self._interrupted: dict[NodeName, bytes] = {}
         #: What was listed after the last commit.
         self._seen = Listing({})
         #: When the first object of the save under way was put.
@@ -276,8 +278,13 @@ class Writer:
             self.sound = write.undo() and sound
             if not sent or (isinstance(error, StorageError) and not error.outcome_unknown):
                 write.written.take_away()
+            elif self.durability.copies and not isinstance(error, StorageError):
+                self._interrupted[commit.name] = commit.data
             raise
         self.accept(commit)
+        for name, data in tuple(self._interrupted.items()):
+            if put_copy_late(self.backend, name, data):
+                del self._interrupted[name]
         self._touched.forget()
         return commit
 
