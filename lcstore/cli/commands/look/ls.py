@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from lcstore.index.states import Listed
 
 _BYTES = ("stored", "parity", "ratio")
-_COLUMNS = ("step", "", "run", "kind", *_BYTES, "error", "exact", "metrics", "tags", "created")
+_COLUMNS = ("step", "", "run", "kind", *_BYTES, "error", "exact", "metrics", "tags", "created (UTC)")
 _FAST = ("step", "", "run", "kind", "weights", "tags")
 _NUMBERS = ("step", "run", "stored", "parity", "weights", "ratio", "error")
 #: What is said of the state that a run went on from where it is not kept, by what is known of it.
 _ORIGINS = {"retired": "{}, let go of", "before": "{} or later"}
 _SPARE = (
-    "parity", "created", "exact", "error", "run", "ratio", "metrics", "kind", "tags", "weights", "stored",
+    "parity", "created (UTC)", "exact", "error", "run", "ratio", "metrics", "kind", "tags", "weights", "stored",
 )  # fmt: skip
 
 
@@ -250,5 +250,5 @@ def _cells(state: Listed) -> dict[str, object]:
         "error": "" if info.error is None else f"{info.error:.2f}",
         "exact": "yes" if info.exact else "",
         "metrics": metrics_text(info.metrics),
-        "created": info.created[:19].replace("T", " "),
+        "created (UTC)": info.created[:19].replace("T", " "),
     }
