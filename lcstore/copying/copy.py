@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from lcstore.copying.earlier import Earlier, past, stood_on
 from lcstore.copying.receiving import Receiver, check_apart
-from lcstore.copying.wanted import Wanted, condemned_of, parts_of, present
+from lcstore.copying.wanted import Wanted, condemned_of, parts_of, present, still_going
 from lcstore.errors import ConflictError, CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
@@ -100,7 +100,8 @@ def copy_store(
     NotFoundError
         There is no store to copy.
     ConflictError
-        The target holds another store, or states that this one has not.
+        The target holds another store, or states that this one has not. Or its own collection may be deleting
+        what was passed over.
     CorruptionError
         The source is damaged: it is to be repaired first. Or what makes the target a store is, without
         `check`.
@@ -182,16 +183,19 @@ class _Copy:
         if not listing.nodes and (unknown := unrecorded(listing)):
             self._refuse("", CorruptionError(unknown, key=keys.NODES))
         refs, exact, layouts, spare = dict[str, ObjectRef](), set[str](), set[str](), set[str]()
+        named_by = dict[str, str]()
         marks = listing.marks({name.node for name in listing.nodes})
         needed = stood_on(listing.nodes, marks.hidden)
 
         def node(key: str, record: NodeRecord) -> None:
+            named_by[record.edge.id] = key
             refs.update({ref.key: ref for ref in record.objects})
             exact.update(ref.key for ref in (record.exact.objects if record.exact is not None else ()))
             these = layouts if keys.parse_node_key(key).node in needed else spare
             these.update(keys.layout_key(digest) for _, digest in split_layouts(record.layout))
 
         def edge(key: str, record: EdgeRecord) -> None:
+            named_by[record.edge.id] = key
             refs.update({ref.key: ref for ref in record.edge.objects})
 
         self._read(NODE, listing.below(keys.NODES), node)
@@ -209,6 +213,7 @@ class _Copy:
             frozenset([*listing.lost, *lost]),
             frozenset(aside),
             marks,
+            named_by,
         )
 
     def _read(self, kind: Kind[Any, Any], found: list[str], take: Callable[[str, Any], None]) -> None:
@@ -276,10 +281,19 @@ class _Copy:
 
     def _look_again(self, wanted: Wanted) -> None:
         """Raise an error where a collector of the copy itself took away what was passed over."""
-        news = self.into.was_store and self.into.objects  # where nothing was put, nothing new lacks anything
-        gone = wanted.lasting.difference(self.target.list("")) if news else ()
+        if not (self.into.was_store and self.into.objects):
+            return  # where nothing was put, nothing new lacks anything
+        there = frozenset(self.target.list(""))
+        gone = wanted.lasting - there
         if gone:
             raise NotFoundError("the copy was collected meanwhile", key=min(gone))
+        going = still_going(self.into.there, there, wanted.named_by)
+        if going is not None:
+            raise ConflictError(
+                f"all is in {self.target.url}, but a collection of it may be at work that deletes what a "
+                "copy which was cut off had left there: once it has ended, copy again, which finds out",
+                key=going,
+            )
 
     def _new_retirements(self, retired: list[str], nodes: Set[str]) -> dict[str, RetiredRecord]:
         """Read the retirements that the target has not, of states that it has."""

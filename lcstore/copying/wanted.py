@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from lcstore.errors import NotFoundError
@@ -16,7 +16,8 @@ from lcstore.index.marked import Marks
 class Wanted:
     """What is to be copied: objects, and records by their kind in the order in which they are stored.
 
-    Of the objects, those that are condemned need not be there, or whole.
+    Of the objects, those that are condemned need not be there, or whole. `named_by` has the keys of records,
+    by the edges that they name.
     """
 
     objects: list[ObjectRef] = field(default_factory=list)
@@ -25,6 +26,7 @@ class Wanted:
     lost: frozenset[str] = frozenset()
     copies: frozenset[str] = frozenset()
     marks: Marks = field(default_factory=Marks)
+    named_by: dict[str, str] = field(default_factory=dict)
 
     @property
     def nodes(self) -> set[str]:
@@ -52,6 +54,26 @@ def condemned_of(listing: Listing, found: Iterable[str], exact: Set[str]) -> fro
         return not marked.isdisjoint((name.edge, scope) for scope in scopes)
 
     return frozenset(filter(is_marked, found)) if marked else frozenset()
+
+
+def still_going(before: Set[str], now: Set[str], named_by: Mapping[str, str]) -> str | None:
+    """Return a condemnation of an edge that was there without the record which names it now.
+
+    A collector that condemned them a grace ago may have looked for their records just before these were
+    stored. It deletes condemnations after what they are about.
+
+    Parameters
+    ----------
+    before, now
+        What was in the target before the first record was stored, and after the last one.
+    named_by
+        Keys of records, by the edges that they name.
+    """
+    for key in sorted(key for key in before & now if key.startswith(f"{keys.CONDEMNED}/")):
+        name = markkeys.parse_condemned_key(key)
+        if name.scope == markkeys.WHOLE_EDGE and named_by.get(name.edge, key) not in before:
+            return key
+    return None
 
 
 def parts_of(marks: Marks) -> set[tuple[str, str]]:

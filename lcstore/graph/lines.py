@@ -97,6 +97,13 @@ def up_to(graph: Graph, ends: Iterable[str]) -> set[str]:
     return {name.node for name in nodes if name.run_id in last and name.order <= last[name.run_id].order}
 
 
+def ends_of_runs(graph: Graph, nodes: Iterable[str]) -> set[NodeName]:
+    """Return the latest of some nodes of each run, and the latest shown one, which may outlive it."""
+    found = sorted((graph.nodes[node] for node in nodes), key=_order)
+    shown = (name for name in found if name.node not in graph.hidden)
+    return {*{name.run_id: name for name in found}.values(), *{name.run_id: name for name in shown}.values()}
+
+
 def moved_back(graph: Graph, ends: Iterable[str], gone: Set[str]) -> dict[str, str]:
     """Return for ends of runs that go what the end is then, of several alike the latest of them.
 

@@ -257,8 +257,11 @@ class _Reading:
         made = self.made
         self._nodes()
         self._edges()
-        self._read(RETIRED, self.listing.below(keys.RETIRED), lambda key, record: None)
-        self._read(TAG, self.listing.below(keys.NAMES), lambda key, record: None)
+        early = {*self.before.retired, *map(markkeys.tag_key, self.before.named)}
+        kinds: tuple[Kind[Any, Any], ...] = (RETIRED, TAG)
+        for kind in kinds:
+            new = [key for key in self.listing.below(kind.folder) if key not in early]
+            self._read(kind, new, lambda key, record: None)
         made.marks = self.listing.marks(made.graph.nodes)
         made.marks.mark(made.graph)
         _check_parents(made)

@@ -34,7 +34,7 @@ from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.full import nothing_goes
 from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
 from lcstore.maintain.sizing import bytes_of
-from lcstore.maintain.sweeping import loose_marks, passed_on, staying_nodes
+from lcstore.maintain.sweeping import loose_marks, passed_on
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, check_writable, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
@@ -161,16 +161,15 @@ class Collector:
         report = self._report(contents, ripe, waiting, new=new, marks=len(marks), left=left)
         self._keep_lines(contents, ripe)
         self._delete(contents, ripe)
-        self._sweep(contents, ripe, marks)
+        self._sweep(contents, marks)
         if self.durability.copies:
             put_late_copies(self.backend, contents)
         return report
 
-    def _sweep(self, contents: Contents, gone: Sequence[Scope], marks: Sequence[str]) -> None:
-        """Delete the marks that nothing refers to any more once some things are gone, and stray copies."""
+    def _sweep(self, contents: Contents, marks: Sequence[str]) -> None:
+        """Delete the marks that nothing refers to any more, and stray copies."""
         self._delete_all("marks", marks)
-        strays = stray_copies(contents, staying_nodes(contents, gone))
-        self._delete_all("copies", sorted(self._old(strays)))
+        self._delete_all("copies", sorted(self._old(stray_copies(contents))))
 
     def _leftovers(self) -> Leavings:
         return take_away(self.backend, self.untouched, dry_run=self.dry_run)
@@ -250,14 +249,16 @@ class Collector:
         return [scope for scope in scopes if scope not in known]
 
     def _settle(self, contents: Contents, scopes: Sequence[Scope]) -> None:
-        """Write again what says that states were retired, so that it outlives a power cut as deleting does.
+        """Write again what lets go of states, or of parts of them, to outlive a power cut as deleting does.
 
-        Whoever wrote it may have died before it was durable.
+        Whoever wrote it may have died before it was durable: retirements, and pins that were taken away.
         """
         if not self.backend.durable:
             return
-        nodes = {scope.node for scope in scopes if scope.scope == markkeys.WHOLE_EDGE}
+        nodes = {scope.node for scope in scopes}
         relied_on = [key for key in contents.retired if markkeys.parse_retired_key(key).node in nodes]
+        pins = (name for name in contents.named if name.kind == "pin" and name.name in nodes)
+        relied_on += map(markkeys.tag_key, pins)
         run_all(self.executor, [partial(self._write_again, key) for key in relied_on])
 
     def _write_again(self, key: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from lcstore.errors import LcstoreError
@@ -28,15 +28,11 @@ def copies_of(backend: Backend, going: Sequence[str]) -> list[str]:
     return [key for key in copies if keys.parse_copy_key(key) in gone]
 
 
-def stray_copies(contents: Contents, nodes: Container[str]) -> list[str]:
-    """Return the second copies of nothing that is there, which slow targets or cut off writers left."""
-    known = {*contents.layouts, *contents.named_layouts, keys.STORE_KEY}
+def stray_copies(contents: Contents) -> list[str]:
+    """Return the second copies of nothing that was there, which slow targets or cut off writers left."""
+    known = {*contents.own, *contents.layouts, *contents.named_layouts, keys.STORE_KEY}
     known |= {keys.edge_stem(keys.edge_key(name)) for name in contents.graph.edges.values()}
-    return [
-        key
-        for key in contents.copies
-        if (what := keys.parse_copy_key(key)) not in known and what not in nodes
-    ]
+    return [key for key in contents.copies if keys.parse_copy_key(key) not in known]
 
 
 def put_late_copies(backend: Backend, contents: Contents) -> None:

@@ -16,15 +16,10 @@ from lcstore.maintain.verdict import Scope
 from lcstore.storage.backend import Backend, read_capped
 
 
-def staying_nodes(contents: Contents, gone: Sequence[Scope]) -> set[str]:
-    """Return the nodes whose records stay."""
-    whole = _whole(gone)
-    return {node for node, edge in contents.own.items() if edge in contents.stored and edge not in whole}
-
-
 def loose_marks(contents: Contents, gone: Sequence[Scope]) -> list[str]:
     """Return the keys of the marks that nothing refers to once some things are gone."""
-    whole, nodes = _whole(gone), staying_nodes(contents, gone)
+    whole = _whole(gone)
+    nodes = {node for node, edge in contents.own.items() if edge in contents.stored and edge not in whole}
     parents = {contents.parents[node] for node in nodes}
     gone_layouts = {scope.edge for scope in gone if scope.scope == markkeys.LAYOUT}
     layouts = {half for half in map(keys.layout_half, contents.layouts) if half not in gone_layouts}

@@ -125,8 +125,8 @@ def put_marks(backend: Backend, commit: Commit) -> None:
 def put_copy_late(backend: Backend, name: NodeName, data: bytes) -> bool:
     """Store the copy of a record if the record is there; return whether nothing is left to do.
 
-    Whoever was interrupted may have stored one without the other, and goes on. Collectors look for that at the
-    last record of each run alone.
+    Whoever was interrupted may have stored one without the other, and goes on. Collectors look for that at
+    the last record of each run alone.
     """
     try:
         if backend.get(keys.node_key(name)) == data:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Executor
 from dataclasses import replace
+from typing import Final
 
 from lcstore.durability import Durability
 from lcstore.errors import CorruptionError, DamageWarning, LcstoreError
@@ -15,6 +16,7 @@ from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing
 from lcstore.storage.backend import Backend
+from lcstore.storage.moment import Moment
 from lcstore.storage.settle import put_record
 from lcstore.track.track import Track
 from lcstore.warned import warn
@@ -23,6 +25,9 @@ from lcstore.write.pathwatch import PathWatch
 from lcstore.write.saveinfo import SaveInfo
 
 _log = logging.getLogger("lcstore")
+
+#: Seconds: half of the silence after which a run may be taken for dead.
+RECENT: Final = 30.0
 
 
 class Guard:
@@ -45,6 +50,8 @@ class Guard:
         self.durability = durability
         self._watch = PathWatch(backend, index)
         self._damage: dict[EdgeRef, str] = {}
+        #: When the writer last found that what it stands on stays.
+        self.looked = Moment()
 
     def folders(self, base: str | None) -> list[str]:
         """Return the folders to be listed with the next save: see `PathWatch.folders`."""
@@ -54,13 +61,16 @@ class Guard:
         """Take in what was listed of the condemnations and of `folders`."""
         self._damage = self._watch.damage(listing)
 
-    def doubtful(self, base: str) -> set[str]:
+    def doubtful(self, base: str, grace: float) -> set[str]:
         """Return the nodes on the path to a writer's base whose records may be gone.
 
-        Edges to them were found damaged; or it is the base, and nothing of its edge is looked at.
+        Edges to them were found damaged; or it is the base, and nothing of its edge was looked at. No
+        collector takes it from a run that looked a moment ago: a run is to be silent for a minute before a
+        grace is cut short, or for a whole `grace`.
         """
         found = {ref.target for ref in self._damage}
-        return found if self._watch.sees(base) else {*found, base}
+        looked = self._watch.looked_at(base) or self.looked.is_within(min(RECENT, grace / 2))
+        return found if looked and self._watch.sees(base) else {*found, base}
 
     def protect(self, info: SaveInfo, head: NodeName, track: Track) -> SaveInfo:
         """Add an anchor to the state just saved where one is due, and return what the save came to.

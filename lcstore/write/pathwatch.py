@@ -75,6 +75,10 @@ class PathWatch:
             self._asked = path[-1:] + self._next(path[:-1], most)
         return [keys.edge_folder(self._known[ref].edge) for ref in self._asked]
 
+    def looked_at(self, node: str) -> bool:
+        """Return whether an edge to a node of the path is one of those that `folders` named last."""
+        return any(ref.target == node for ref in self._asked)
+
     def sees(self, node: str) -> bool:
         """Return whether an edge to a node of the path has objects to be looked at."""
         return node in self._to and bool(self._known[self._to[node]].objects)
@@ -122,10 +126,10 @@ class PathWatch:
         return _Watched(edge.id, tuple(_lasting(edge)))
 
     def _next(self, path: list[EdgeRef], most: int) -> list[EdgeRef]:
-        """Return the edges whose turn it is."""
+        """Return the edges whose turn it is: back along the path, as it grows at its end while turns pass."""
         count = min(-(-len(path) // ROUND), most)
-        first, self._turn = self._turn, (self._turn + count) % max(len(path), 1)
-        return [path[(first + at) % len(path)] for at in range(count)]
+        self._turn = (self._turn - count) % max(len(path), 1)
+        return [path[(self._turn + at) % len(path)] for at in range(count)]
 
 
 def _lasting(edge: EdgeBody) -> Iterable[tuple[str, str]]:

@@ -163,8 +163,8 @@ class Writer:
         if self._doubtful and self.head is not None:
             head = self.head
             base = self.index.graph.nodes.get(head.base)
-            # Whoever looks at states with this handle lists them: that its base is gone may be known.
-            gone = head.base != ROOT and base is None
+            # Whoever looks at states with this handle lists them: that it or its base is gone may be known.
+            gone = head.node not in self.index.graph.nodes or (head.base != ROOT and base is None)
             if gone or self._is_let_go(base, head.step):
                 self._disown(head)
 
@@ -358,6 +358,7 @@ class Writer:
             ) from error
         if not gone:
             self._foreign = self._doubtful = False
+            self._guard.looked = Moment.now()
             layout = self.track.layout
             self._named_layout = None if layout is None else (layout, record.layout)
         return gone
@@ -368,7 +369,7 @@ class Writer:
         # Whoever looks at states with this handle lists them: it may have been seen already that it is gone.
         if not is_kept(self._seen, base.node) or base.node not in nodes:
             return True
-        path = [nodes[node] for node in self._guard.doubtful(base.node) if node in nodes]
+        path = [nodes[node] for node in self._guard.doubtful(base.node, self.grace) if node in nodes]
         return not all(exists(self.backend, keys.node_key(name)) for name in path)
 
     def _look_around(self, edge: str, base: NodeName | None, layouts: bool) -> Listing:
@@ -396,4 +397,4 @@ class Writer:
         self.head, self._foreign, self._doubtful, self._named_layout = None, False, False, None
         if not is_store(self.backend):
             self._made = StoreRecord(int(self.grace))
-            tell_of_loss(self.backend, name, self.index.record(name.node).parent)
+            tell_of_loss(self.backend, name, None if name.base == ROOT else name.base)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.lines import came_through, cut, line_to, moved_back, predecessors, up_to
+from lcstore.graph.lines import came_through, cut, ends_of_runs, line_to, moved_back, predecessors, up_to
 from lcstore.graph.refs import ROOT, EdgeName, NodeName
 
 pytestmark = pytest.mark.once
@@ -73,6 +73,18 @@ def test_names_that_form_circles_end():
     assert came_through(graph, "n0") == {"n1", "n2"}
     assert set(predecessors(graph)) == {"n0", "n1", "n2"}
     assert cut(graph, {"n1", "n2"}) == {}
+
+
+@given(histories(), st.data())
+def test_ends_of_runs_stand_for_all_that_lies_before_them(history, data):
+    graph = Graph(history[0], [])
+    graph.hidden = {node for node in graph.nodes if data.draw(st.booleans())}
+    nodes = {node for node in graph.nodes if data.draw(st.booleans())}
+    ends = ends_of_runs(graph, nodes)
+    assert len(ends) <= 2 * len({graph.nodes[node].run_id for node in nodes})
+    assert up_to(graph, {name.node for name in ends}) == up_to(graph, nodes)
+    shown = {name.node for name in ends} - graph.hidden
+    assert up_to(graph, shown) == up_to(graph, nodes - graph.hidden)
 
 
 @given(histories(), st.data())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -818,3 +818,58 @@ def test_a_copy_to_a_store_that_is_cut_off_shows_no_state_before_what_it_stands_
             store.restore(step)
     lcstore.copy(source, target)
     assert target.snapshot() == source.snapshot()
+
+
+class Deleting(MemoryBackend):
+    """Does something, once, before objects of data are deleted."""
+
+    def then(self) -> None: ...
+
+    def delete_many(self, some: Iterable[str]) -> None:
+        gone = list(some)
+        then, self.then = self.then, lambda: None
+        if any(key.startswith(keys.DATA) for key in gone):
+            then()
+        else:
+            self.then = then
+        super().delete_many(gone)
+
+    def age(self, seconds: float) -> None:
+        """Make all that is there so much older."""
+        for key, (data, at) in list(self._space.objects.items()):
+            self._space.objects[key] = data, at - seconds
+
+
+def test_a_copy_is_not_called_done_while_a_collection_deletes_what_it_passed_over():
+    """What a copy that was cut off had left was condemned; and gone once the next one had called it there."""
+    source, target = MemoryBackend.fresh(), Hooked.fresh()
+    fill(source, range(4))
+    lcstore.copy(source, target)
+    with lcstore.open(source) as store:
+        store.resume()
+        for step in (4, 5):
+            store.save(step, state(step))
+
+    def fail() -> None:
+        raise StorageError("the target is gone")
+
+    target.before, target.beginning = fail, "nodes/"
+    with pytest.raises(StorageError):
+        lcstore.copy(source, target)
+    target = Deleting.fresh(target.snapshot())
+    refused: list[ConflictError] = []
+
+    def copied() -> None:
+        with pytest.raises(ConflictError, match="copy again") as told:
+            lcstore.copy(source, target)
+        refused.append(told.value)
+
+    target.age(7200)  # younger ones may be those of a copy under way
+    with lcstore.open(target, "r+") as store:
+        target.then = copied
+        assert store.collect().deleted_objects
+    assert refused
+    with lcstore.open(target, "r") as store:
+        assert not store.verify().ok
+    lcstore.copy(source, target)
+    assert sound(target) == [0, 1, 2, 3, 4, 5]

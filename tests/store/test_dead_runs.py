@@ -11,7 +11,11 @@ import pytest
 
 import lcstore
 from lcstore import ConflictError, InvalidInputError
+from lcstore.maintain.dead import LEAST
+from lcstore.storage import moment
 from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
+from lcstore.write.guard import RECENT
 
 ORPHAN = "data/" + "5" * 32 + "/0/plain-float64.set/c.0"
 
@@ -138,3 +142,41 @@ def test_nothing_is_asked_where_the_grace_is_kept(url):
     with lcstore.open(url, "r+") as store:
         report = store.collect(grace="2d", run_is_dead=True)
         assert (report.silence, report.deleted_objects) == (None, 0)
+
+
+def weights(step: int) -> dict[str, np.ndarray]:
+    return {
+        "w.weight": np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32) * (1 + step / 1000)
+    }
+
+
+@pytest.mark.parametrize("url", ["memory://near", "s3://bucket/run", "sftp://host/run"])
+@pytest.mark.parametrize("after", [6, 10])
+def test_a_run_that_was_collected_as_dead_and_is_alive_stands_on_nothing_that_is_gone(
+    url, after, monkeypatch
+):
+    """A bucket is looked at in turns: saves were acknowledged that nobody could read."""
+    backend = MemoryBackend.fresh()
+    backend._url = url
+    with lcstore.open(backend) as other, lcstore.open(backend) as alive:
+        other.save(0, weights(0))
+        for step in range(12):
+            alive.save(step, weights(step))
+        passed = 3600.0
+        for key, (data, at) in list(backend._space.objects.items()):
+            backend._space.objects[key] = data, at - passed
+        clocks = moment._clocks
+        monkeypatch.setattr(moment, "_clocks", lambda: tuple(clock + passed for clock in clocks()))
+        with lcstore.open(backend, "r+") as upkeep:
+            assert upkeep.retire_run(2, after=after, run_is_dead=True).states_let_go
+            assert upkeep.collect(grace=0, run_is_dead=True).deleted_objects
+        assert alive.save(12, weights(12)).kind == "anchor"
+        alive.save(13, weights(13))
+    with lcstore.open(backend, "r") as store:
+        for step in (12, 13):
+            assert np.allclose(store.restore(step)["w.weight"], weights(step)["w.weight"], atol=0.01)
+        assert store.verify("restore").ok
+
+
+def test_a_run_is_not_taken_for_dead_before_its_writer_looks_again():
+    assert 2 * RECENT <= LEAST

@@ -9,7 +9,7 @@ import lcstore
 from lcstore.errors import CorruptionError
 from lcstore.index.index import Index
 from lcstore.storage.memory import MemoryBackend
-from lcstore.write.pathwatch import PathWatch
+from lcstore.write.pathwatch import MOST_KEPT_TWICE, MOST_NEAR, MOST_REMOTE, ROUND, PathWatch
 
 
 @pytest.fixture
@@ -65,3 +65,15 @@ def test_condemnations_of_other_edges_are_not_looked_into(tmp_path):
         store.save(2, {"weight": np.ones(8, np.float32)})
         stray.unlink()
         assert store.restore(2)["weight"][0] == 1
+
+
+@pytest.mark.parametrize("most", [MOST_NEAR, MOST_REMOTE, MOST_KEPT_TWICE])
+def test_every_edge_of_a_path_that_grows_is_looked_at_again(saved, most):
+    """The turn went on by one with each save, as the path did: on a bucket no edge had a second turn."""
+    watch, _ = saved
+    last = {}
+    for length in range(1, 300):
+        path = list(range(length))
+        last |= dict.fromkeys(watch._next(path, most), length)
+        waiting = max(length - last.get(edge, edge) for edge in path)
+        assert waiting <= max(ROUND + 2, 0.75 * length)

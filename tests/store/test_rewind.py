@@ -13,7 +13,7 @@ from states import same
 
 import lcstore
 from lcstore.errors import StorageError, UnknownOutcomeError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import FaultBackend
 
@@ -47,6 +47,20 @@ def test_the_run_that_went_astray_may_be_let_go_of():
         assert same(store.restore(3)["model"], store.restore()["model"])
         assert store.steps() == [3]
         assert store.verify(level="decode").ok
+
+
+def test_one_record_says_of_a_run_that_another_took_its_place():
+    """Each of its states had one: a rewind far back stored thousands, one after another, within a save."""
+    backend, nodes = astray(12)
+    with lcstore.open(backend) as store:
+        store.resume(7)
+        store.save(8, state(80))
+        branch = store.info(8).node
+        store.rewind(2)
+        store.save(3, state(30))
+        marks = {markkeys.parse_retired_key(key).node for key in backend.list("retired")}
+        assert marks == {nodes[-1], branch}
+        assert store.retain("latest:1").kept == (3,)
 
 
 def test_who_resumes_is_not_sent_back_to_what_a_rewind_left_behind():
@@ -89,7 +103,7 @@ def test_what_a_fork_took_the_place_of_is_protected_again_once_the_fork_is_let_g
         report = store.retire_run(3, run_is_dead=True)
         # The first fork is still there, and has the place of what came after step 2.
         assert not [note for note in report.notes if "run 1" in note]
-        assert store._index.marks.superseded == frozenset(nodes[3:]) | {report.retired[0].node}
+        assert store._index.marks.superseded == {nodes[5], report.retired[0].node}
         report = store.retire_run(2, run_is_dead=True)
         assert [note for note in report.notes if "step 5 stays as the latest of run 1 again" in note]
         assert store.latest_step() == 5
@@ -122,7 +136,7 @@ def test_only_what_was_saved_upon_the_state_is_superseded():
         store.rewind(2)
         store.save(3, state(30))
         assert set(store._index.refresh(full=True).nodes) >= set(nodes)
-        assert store._index.marks.superseded == frozenset(nodes[3:])
+        assert store._index.marks.superseded == {nodes[5]}
         with pytest.raises(lcstore.InvalidInputError, match="latest state of run"):
             store.retire(100)
 

@@ -6,11 +6,16 @@ import os
 import sys
 from collections import Counter
 
+import numpy as np
 import pytest
 from kit import power_loss
 from runs import RUNS, Recorded, record
 
+import lcstore
 from lcstore.errors import InvalidInputError
+from lcstore.format import markkeys
+from lcstore.format.marks import RetiredRecord, TagRecord
+from lcstore.format.records import utc_now
 from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
 from lcstore.testing import Crash
@@ -199,6 +204,40 @@ def test_an_object_that_put_returned_for_is_there_after_any_cut(top):
             assert contents in (None, data)  # at no moment is there anything else under its name
             assert at != put or contents == data
     assert "not/yet/there/a/b/c" not in paths(disk)
+
+
+@pytest.mark.parametrize("what", ["state", "exact", "pin"])
+def test_what_a_killed_process_let_go_of_is_let_go_of_once_it_is_collected(top, tmp_path, what):
+    """Its record was not durable, and what it had let go of was deleted for good."""
+    random = np.random.default_rng(0)
+    weight, moment = (random.standard_normal((256, 64)).astype(np.float32) for _ in "wm")
+    with lcstore.open(top / "run", grace=0, durability="none") as store:
+        for step in range(4):
+            moments = {0: {"exp_avg": moment * (step + 1), "exp_avg_sq": moment**2}}
+            state = {"model": {"w.weight": weight * (1 + step / 1000)}, "optim": {"state": moments}}
+            store.save(step, state, exact=step == 1)
+        node = store.info(1).node
+        store.tag("first", 0)
+        store.retire(0)
+        if what == "pin":
+            store.retire(1)
+            store.pin(node)
+    backend = LocalBackend(top / "run")
+    pins = (key for key in backend.list("names") if key.startswith("names/pin"))
+    mark = RetiredRecord(node, "it was killed then", utc_now(), "exact" if what == "exact" else "state")
+    if what == "pin":
+        pin = markkeys.parse_tag_key(next(pins))
+        mark = TagRecord(pin.name, None, pin.seq + 1, utc_now(), "pin")
+    with power_loss(top) as disk:
+        path = backend._path(mark.key())
+        write(path, mark.to_bytes(), sync=True)  # and then its folder would have been made durable
+        with lcstore.open(top / "run", "r+") as store:
+            assert store.collect().deleted_objects
+    for seed in range(12):
+        disk.crash(seed, tmp_path / str(seed))
+        with lcstore.open(tmp_path / str(seed) / "run", "r") as store:
+            assert (1 in store.steps()) is (what == "exact")
+            assert store.verify("restore").ok
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,8 @@ _NUMBERS = ("step", "run", "stored", "parity", "weights", "ratio", "error")
 #: What is said of the state that a run went on from where it is not kept, by what is known of it.
 _ORIGINS = {"retired": "{}, let go of", "before": "{} or later"}
 _SPARE = (
-    "parity", "created (UTC)", "exact", "error", "run", "ratio", "metrics", "kind", "tags", "weights", "stored",
+    "parity", "created (UTC)", "exact", "error", "run", "ratio", "metrics", "kind", "tags", "weights",
+    "stored",
 )  # fmt: skip
 
 
