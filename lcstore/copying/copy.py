@@ -284,7 +284,8 @@ class _Copy:
         if not (self.into.was_store and self.into.objects):
             return  # where nothing was put, nothing new lacks anything
         there = frozenset(self.target.list(""))
-        gone = wanted.lasting - there
+        # It sweeps retirements of what is not there, too: they are stored before what they are about.
+        gone = wanted.lasting.union(self.made.intersection(wanted.records[keys.RETIRED])) - there
         if gone:
             raise NotFoundError("the copy was collected meanwhile", key=min(gone))
         going = still_going(self.into.there, there, wanted.named_by)

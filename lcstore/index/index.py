@@ -134,16 +134,16 @@ class Index:
         """Take in a node that was just committed here, by a record of some bytes."""
         with self._lock:
             key = keys.node_key(name)
-            self._keys.add(key)
+            self.known.keep(key, record, nbytes)
             self.graph.add(name)
             self.own_run = name.run_id
-            self.known.keep(key, record, nbytes)
+            self._keys.add(key)  # last: what it has not is listed again
 
     def add_edge(self, record: EdgeRecord) -> None:
         """Take in an edge that was just added here."""
         with self._lock:
-            self._keys.add(keys.edge_key(record.name))
             self.graph.add_edge(record.name)
+            self._keys.add(keys.edge_key(record.name))
 
     def resolve(self, at: int | str | None, run: int | str | None = None) -> NodeName:
         """Return the node that a user means, as of the last full listing.

@@ -34,7 +34,7 @@ from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.full import nothing_goes
 from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
 from lcstore.maintain.sizing import bytes_of
-from lcstore.maintain.sweeping import loose_marks, passed_on
+from lcstore.maintain.sweeping import loose_marks, passed_on, stray_names
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, check_writable, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
@@ -167,9 +167,9 @@ class Collector:
         return report
 
     def _sweep(self, contents: Contents, marks: Sequence[str]) -> None:
-        """Delete the marks that nothing refers to any more, and stray copies."""
+        """Delete the marks that nothing refers to any more, and what is of no record and old."""
         self._delete_all("marks", marks)
-        self._delete_all("copies", sorted(self._old(stray_copies(contents))))
+        self._delete_all("strays", sorted(self._old(stray_copies(contents) + stray_names(contents))))
 
     def _leftovers(self) -> Leavings:
         return take_away(self.backend, self.untouched, dry_run=self.dry_run)

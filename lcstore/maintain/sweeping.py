@@ -34,9 +34,15 @@ def loose_marks(contents: Contents, gone: Sequence[Scope]) -> list[str]:
     marks += [
         markkeys.tag_key(name)
         for name in contents.named
-        if name.node in dead or (name.kind == "line" and name.name not in nodes)
+        if name.node in dead or (name.kind == "line" and name.name in dead)
     ]
     return sorted(marks)
+
+
+def stray_names(contents: Contents) -> list[str]:
+    """Return the keys of tags, pins and lines of nodes that are not there: of saves killed, or under way."""
+    of = {name: name.name if name.kind == "line" else name.node for name in contents.named}
+    return [markkeys.tag_key(name) for name, node in of.items() if node and node not in contents.own]
 
 
 def passed_on(backend: Backend, contents: Contents, gone: Set[str]) -> Iterator[RetiredRecord]:

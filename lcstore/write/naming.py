@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 
-from lcstore.errors import ConflictError, InvalidInputError
+from lcstore.errors import ConflictError, InvalidInputError, LcstoreError
 from lcstore.format import markkeys
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import utc_now
@@ -32,10 +33,19 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
         It is being collected: too late.
     """
     name = _pin_name(node, by)
-    set_name(backend, "pin", name, node)
-    # As for a save: whoever condemns from now on sees the pin.
-    if is_too_late(index, node):
-        set_name(backend, "pin", name, None)
+    too_late = is_too_late(index, node)  # a pin that is left behind would show what is no more whole
+    if not too_late:
+        set_name(backend, "pin", name, node)
+        try:
+            # As for a save: whoever condemns from now on sees the pin.
+            too_late = is_too_late(index, node)
+        except LcstoreError:
+            with suppress(LcstoreError):
+                set_name(backend, "pin", name, None)
+            raise
+        if too_late:
+            set_name(backend, "pin", name, None)
+    if too_late:
         raise ConflictError(
             f"it is too late to pin node {node}: some of what it is restored from is being collected, or was "
             "set aside as damaged. As long as it can be read, "

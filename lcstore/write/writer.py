@@ -231,11 +231,11 @@ class Writer:
 
     def accept(self, commit: Commit) -> None:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
+        self.index.add(commit.name, commit.record, len(commit.data))  # whatever interrupts, it knows its head
         commit.write.accept()
         self.plain = commit.write.plain
         self.head = commit.name
         self.sound, self._doubtful = commit.write.kept, True
-        self.index.add(commit.name, commit.record, len(commit.data))
 
     def _attempt(self, staged: Staged, touched: dict[Name, Array], kept: bool) -> Commit | None:
         """Write and commit a state once; on any failure the track is as it was.

@@ -873,3 +873,24 @@ def test_a_copy_is_not_called_done_while_a_collection_deletes_what_it_passed_ove
         assert not store.verify().ok
     lcstore.copy(source, target)
     assert sound(target) == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_the_source_let_go_of_stays_so_in_a_copy_that_is_collected_meanwhile():
+    """The marks are stored first, and a collection swept them, as what they are about was not there."""
+    source, target = MemoryBackend.fresh(), Hooked.fresh()
+    fill(source, range(3), grace=3600)
+    lcstore.copy(source, target)
+    with lcstore.open(source) as store:
+        store.resume()
+        for step in range(3, 8):
+            store.save(step, state(step))
+        store.retire(5)
+
+    def collect() -> None:
+        with lcstore.open(target, "r+") as store:
+            store.collect()
+
+    target.before, target.beginning = collect, "nodes/"
+    lcstore.copy(source, target)
+    assert not target.beginning
+    assert sound(target) == [0, 1, 2, 3, 4, 6, 7]

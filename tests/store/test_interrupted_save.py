@@ -9,8 +9,12 @@ from states import same, tracked
 import lcstore
 from lcstore import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.format import keys
+from lcstore.graph.graph import Graph
+from lcstore.index.index import Index
+from lcstore.index.reading import Records
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Crash, FaultBackend, every_point
+from lcstore.write.edgewrite import EdgeWrite
 
 pytestmark = pytest.mark.once
 
@@ -200,6 +204,39 @@ def test_a_copy_that_an_interrupt_left_out_comes_with_the_next_save(left_out, la
     nodes = {keys.parse_node_key(key).node for key in backend.list("nodes")}
     assert len(nodes) == len(history.steps) + 1 + landed
     assert nodes == {one for one in copied if keys.ID_RE.fullmatch(one)}
+
+
+@pytest.mark.parametrize("where", ["Index.add", "Graph.add", "Records.keep", "EdgeWrite.accept"])
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupt_once_the_record_is_stored_leaves_the_handle_right(where, after, monkeypatch):
+    """Every later save of the handle ended with a `NotFoundError`, or it never saw that state."""
+    kinds = {kind.__name__: kind for kind in (Index, Graph, Records, EdgeWrite)}
+    kind, name = kinds[where.partition(".")[0]], where.partition(".")[2]
+    own = getattr(kind, name)
+    store = open_at_head(HISTORIES["deep"], HISTORIES["deep"].backend())
+
+    def interrupted(self, *args):
+        monkeypatch.setattr(kind, name, own)
+        if after:
+            own(self, *args)
+        raise KeyboardInterrupt
+
+    put = store.backend.put
+
+    def armed(key, data):
+        put(key, data)
+        if key.startswith("copies/"):
+            monkeypatch.setattr(kind, name, interrupted)
+
+    store.backend.put = armed
+    with pytest.raises(KeyboardInterrupt):
+        store.save(100, HISTORIES["deep"].next)
+    del store.backend.put
+    for step in (101, 102):
+        store.save(step, HISTORIES["deep"].after)
+        agree(store, lcstore.open(store.backend, "r").restore(step))
+    assert store.steps() == [*HISTORIES["deep"].steps, 100, 101, 102]
+    assert store.verify("restore").is_sound
 
 
 def test_a_retired_base_is_not_built_upon():

@@ -20,7 +20,7 @@ from lcstore.index.leftovers import left_over
 from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.patient import Patience, PatientBackend
-from lcstore.testing import FaultBackend
+from lcstore.testing import Crash, FaultBackend
 
 HOUR = 3600.0
 #: Of a save that had stored nothing before: only this file is in the folder of its edge.
@@ -192,3 +192,48 @@ def test_commands_tell_of_it(tmp_path):
             assert "bytes 18 B" in told
             assert waits not in told
         assert left_over(LocalBackend(url)) == []
+
+
+def test_names_of_states_that_never_came_go_once_they_are_old_and_not_while_a_save_is_under_way(tmp_path):
+    """A collection swept what tells where an anchor came from, and kept tags of killed saves for ever."""
+    url = saved(tmp_path / "run", grace=60)
+    with lcstore.open(url, threads=1) as store:
+        for step in (1, 2):
+            store.resume()
+            store.save(step, state(step))
+    with lcstore.open(url, threads=1) as store:
+        store.resume()
+        store._writer.sound = False  # as an interrupt may leave it: an anchor of its own comes next
+        put = store._writer.backend.put
+
+        def beside(key, data):
+            if key.startswith("nodes/"):
+                with lcstore.open(url, "r+", threads=1) as other:
+                    assert other.backend.list("names")
+                    other.collect()
+            put(key, data)
+
+        store._writer.backend.put = beside
+        assert store.save(3, state(3), tags=["gold"]).kind == "anchor"
+        del store._writer.backend.put
+    with lcstore.open(url, "r") as store:
+        assert [one[0] for one in store.history("model/w.weight", line="latest")] == [0, 1, 2, 3]
+        assert store.restore("gold")["model"]["w.weight"][0, 0] == 3
+
+    def fail(asked):
+        return asked.name == "put" and asked.key.startswith("nodes/")
+
+    with (
+        lcstore.open(FaultBackend(LocalBackend(url), {fail: "crash_before"}), threads=1) as store,
+        pytest.raises(Crash),
+    ):
+        store.save(4, state(4), tags=["silver"])
+    old = time.time() - 2 * HOUR
+    for path in url.rglob("*"):
+        os.utime(path, (old, old))
+    assert [name for name in os.listdir(url / "names") if "silver" in name]
+    with lcstore.open(url, "r+", threads=1) as store:
+        store.collect()
+        assert [one[0] for one in store.history("model/w.weight", line="latest")] == [0, 1, 2, 3]
+        assert store.at("gold").step == 3
+    assert not [name for name in os.listdir(url / "names") if "silver" in name]

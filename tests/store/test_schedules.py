@@ -10,7 +10,7 @@ from crash_histories import opened
 from kit import Snapshot
 from meetings import Meanwhile, start, state
 
-from lcstore import ConflictError, UnknownOutcomeError
+from lcstore import ConflictError, StorageError, UnknownOutcomeError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import utc_now
@@ -119,6 +119,41 @@ def test_a_state_whose_exact_value_was_collected_is_not_pinned():
         with pytest.raises(ConflictError):
             store.pin(exact)
         assert store.steps() == [0, 2]
+
+
+@pytest.mark.parametrize("kind", ["eio", "crash_before"])
+def test_a_pin_that_fails_does_not_stay_on_what_is_no_more_whole(kind):
+    """It was listed again, and could not be read."""
+    backend = MemoryBackend.fresh()
+    with opened(backend, grace=0) as store:
+        exact = [store.save(step, state(step), exact=step == 1).node for step in range(3)][1]
+        store.retire(exact)
+        store.collect(grace=0)
+    assert exact in {keys.parse_node_key(key).node for key in backend.list("nodes")}
+
+    def is_pinned(asked):
+        return asked.name == "list" and any(key.startswith("names/pin") for key in backend.list("names"))
+
+    with opened(FaultBackend(backend, {is_pinned: kind})) as store, pytest.raises(ConflictError):
+        store.pin(exact)
+    with opened(backend) as store:
+        assert store.steps() == [0, 2]
+        assert store.verify("restore").ok
+
+
+def test_a_pin_that_fails_is_taken_away():
+    backend = MemoryBackend.fresh()
+    with opened(backend, grace=0) as store:
+        first = next(iter([store.save(step, state(step)).node for step in range(3)]))
+
+    def is_pinned(asked):
+        return asked.name == "list" and any(key.startswith("names/pin") for key in backend.list("names"))
+
+    with opened(FaultBackend(backend, {is_pinned: "eio"})) as store, pytest.raises(StorageError):
+        store.pin(first)
+    with opened(backend) as store:
+        assert store.retire(first).node == first
+        assert store.steps() == [1, 2]
 
 
 def test_a_shortcut_of_which_objects_were_taken_is_not_relied_on():
