@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.exchange.dcpplan import check_plan
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.torchfile import check_sums, load_data, refusal, torch_for
 
@@ -61,14 +62,20 @@ def read_dcp(path: str, where: str) -> Held:
             super().load_bytes(read_item, data)
 
     dcp = importlib.import_module(_DCP)
+
+    class Reader(dcp.FileSystemReader):  # type: ignore[misc, name-defined]
+        """Reads by the metadata that was looked at."""
+
+        def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+            return metadata
+
     state: dict[str, Any] = {}
     try:
         with open(f"{path}/{_METADATA}", "rb") as file:
             metadata = _Metadata(file, torch, where).load()
+        check_plan(metadata, where)
         _check_items(path, metadata.storage_data.values(), where)
-        loader._load_state_dict(
-            state, storage_reader=dcp.FileSystemReader(path), planner=Planner(), no_dist=True
-        )
+        loader._load_state_dict(state, storage_reader=Reader(path), planner=Planner(), no_dist=True)
     except LcstoreError:
         raise
     except (Exception, dcp.CheckpointException) as error:
@@ -86,7 +93,7 @@ def read_dcp(path: str, where: str) -> Held:
 def _check_items(path: str, items: Iterable[Any], where: str) -> None:
     """Refuse a folder of which an item, a file of torch each within another file, has not its checksums."""
     for name, some in groupby(sorted(items, key=_place), lambda item: item.relative_path):
-        if os.path.isabs(name) or ".." in Path(name).parts:
+        if type(name) is not str or os.path.isabs(name) or ".." in Path(name).parts:
             raise CorruptionError(f"{where} names {name!r}, which does not lie in the folder")
         with open(os.path.join(path, name), "rb") as file:
             for item in some:
