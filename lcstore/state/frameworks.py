@@ -180,7 +180,9 @@ def _checked(array: Array) -> Array:
 
 def _from_jax(array: Any) -> HostArray:
     if not getattr(array, "is_fully_addressable", True):
-        raise InvalidInputError("this array lies partly on other hosts: gather it first")
+        if not array.is_fully_replicated:
+            raise InvalidInputError("this array lies partly on other hosts: gather it first")
+        array = array.addressable_data(0)  # each host has all of it
     if is_key_dtype(array.dtype):
         return HostArray(np.asarray(key_data(array)), cast(Framework, kind_of(array.dtype)))
     return HostArray(_checked(np.asarray(array)), "jax")
