@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from lcstore.arrays import Array
+from lcstore.storage.futures import SafeFuture
 
 K = TypeVar("K", bound=Hashable)
 
@@ -51,7 +52,7 @@ class Held(Generic[K]):
                 if key in self._found:
                     self._found.move_to_end(key)
                 else:
-                    mine[key] = self._found[key] = Future()
+                    mine[key] = self._found[key] = SafeFuture()
                 wanted[key] = self._found[key]
         if mine:
             self._make(mine, make)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Condition
+
+from lcstore.storage.futures import Condition
 
 
 class Turns:

@@ -97,6 +97,11 @@ def up_to(graph: Graph, ends: Iterable[str]) -> set[str]:
     return {name.node for name in nodes if name.run_id in last and name.order <= last[name.run_id].order}
 
 
+def followers(graph: Graph, node: str) -> set[str]:
+    """Return the nodes that were saved upon a node, and those that training came to through it."""
+    return graph.descendants(node) | came_through(graph, node)
+
+
 def ends_of_runs(graph: Graph, nodes: Iterable[str]) -> set[NodeName]:
     """Return the latest of some nodes of each run, and the latest shown one, which may outlive it."""
     found = sorted((graph.nodes[node] for node in nodes), key=_order)

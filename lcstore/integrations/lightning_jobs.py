@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from lcstore.storage.awaited import Awaited
+from lcstore.storage.jobs import Workers
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -22,7 +22,7 @@ class Jobs(Awaited):
     """
 
     def __init__(self, *, background: bool) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="lcstore-lightning") if background else None
+        self._pool = Workers(1, "lcstore-lightning") if background else None
         self._failure: BaseException | None = None
         super().__init__()
 

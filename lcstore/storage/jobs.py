@@ -13,10 +13,11 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import chain, count
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
+from lcstore.storage.futures import Idle, SafeFuture
 from lcstore.warned import asked_by, caller
 
 P = ParamSpec("P")
@@ -50,13 +51,21 @@ class Workers(ThreadPoolExecutor):
     def __init__(self, count: int, name: str = "lcstore", *, behind: bool = False) -> None:
         self.count = count
         super().__init__(count, thread_name_prefix=name, initializer=_step_back if behind else None)
+        self._idle_semaphore = Idle()  # type: ignore[assignment]
+        self._todo: SimpleQueue[tuple[SafeFuture[Any], Callable[[], Any]]] = SimpleQueue()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Begin a job, bound by the deadline of whoever begins it."""
+        """Begin a job, bound by the deadline of whoever begins it.
+
+        The pool makes a future of its own, which nobody asks for anything.
+        """
+        future = SafeFuture[T]()
+        call = partial(asked_by, caller(), partial(fn, *args, **kwargs))
+        self._todo.put((future, partial(copy_context().run, call)))
         try:
-            call = partial(asked_by, caller(), partial(fn, *args, **kwargs))
-            return super().submit(copy_context().run, call)
+            super().submit(self._work)
         except RuntimeError as error:
+            future.cancel()
             if "shutdown" not in str(error):
                 raise
             if "interpreter shutdown" in str(error):
@@ -64,6 +73,32 @@ class Workers(ThreadPoolExecutor):
                     "Python is ending, and begins no work any more: save before that"
                 ) from error
             raise ClosedError("the handle was closed meanwhile: open the store again") from error
+        return future
+
+    def _work(self) -> None:
+        """Do what there is to do, by now: what somebody was interrupted over begins with the next job."""
+        with suppress(Empty):
+            while True:
+                _do(*self._todo.get_nowait())
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin nothing any more; with `cancel_futures` not even what was asked for."""
+        with suppress(Empty):
+            while cancel_futures:
+                self._todo.get_nowait()[0].cancel()
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _do(future: SafeFuture[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        found = call()
+    except BaseException as error:
+        future.set_exception(error)
+        del future  # or the failure would hold it, and it the failure
+    else:
+        future.set_result(found)
 
 
 def _step_back() -> None:

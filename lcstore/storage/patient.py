@@ -10,7 +10,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
@@ -20,6 +19,7 @@ from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
 from lcstore.storage.backend import FULL, Backend, Leftovers, Names, refusal_of, told_lengths
 from lcstore.storage.deadline import deadline, remaining
+from lcstore.storage.futures import SafeFuture
 
 R = TypeVar("R")
 
@@ -251,7 +251,7 @@ def _within(
     """Return what a call returns within some seconds, by this thread's clock whatever the call does."""
     if seconds == math.inf:
         return call()
-    answer: Future[R] = Future()
+    answer = SafeFuture[R]()
 
     def run() -> None:
         try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import Executor, Future
 from functools import partial
-from threading import Condition
 from typing import Final
 
 from lcstore.arrays import Buffer
 from lcstore.storage.backend import Backend, mapped
+from lcstore.storage.futures import Condition
 from lcstore.storage.jobs import wait_for
 from lcstore.storage.later import Later, putting_off
 from lcstore.storage.settle import put_object

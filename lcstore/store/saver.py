@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from contextlib import contextmanager
 
 from lcstore.errors import StorageError
 from lcstore.storage.awaited import Awaited
+from lcstore.storage.futures import SafeFuture
 from lcstore.storage.jobs import Workers, done_by, wait_for
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Buffers
 
 
-class SaveFuture(Future[SaveInfo]):
+class SaveFuture(SafeFuture[SaveInfo]):
     """A save on its way; `result` waits for it, and raises what it failed with.
 
     Whoever asks has heard of a failure. What nobody heard of is raised by the handle: at its next save or

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.format.labels import At, OnCorrupt, Run
-from lcstore.graph.lines import came_through, ends_of_runs
+from lcstore.graph.lines import ends_of_runs, followers
 from lcstore.loading.into import check_targets, load_into, rest_of
 from lcstore.read.find import find_whole, warn_of_later
 from lcstore.read.rebuilding import rebuilt, rebuilt_track, track_from
@@ -134,8 +134,7 @@ class Store(Saving, Looking, Upkeep):
             assert head is not None
             self._counts_on = False
             graph = self._index.refresh(full=True)
-            went_on = graph.descendants(head.node) | came_through(graph, head.node)
-            self._writer.begin_anew(ends_of_runs(graph, went_on))
+            self._writer.begin_anew(ends_of_runs(graph, followers(graph, head.node)))
             return state
 
     def _resume(self, at: At, targets: Mapping[str, Any], *how: Any, **more: Any) -> Any:

@@ -34,7 +34,7 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
     """
     name = _pin_name(node, by)
     too_late = is_too_late(index, node)  # a pin that is left behind would show what is no more whole
-    if not too_late:
+    if not too_late and name not in bearers(Listing.take(backend, TAGS).named, "pin", {node}):
         set_name(backend, "pin", name, node)
         try:
             # As for a save: whoever condemns from now on sees the pin.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -154,6 +155,30 @@ def test_a_pin_that_fails_is_taken_away():
     with opened(backend) as store:
         assert store.retire(first).node == first
         assert store.steps() == [1, 2]
+
+
+def test_a_pin_that_is_set_again_and_fails_stays():
+    backend = MemoryBackend.fresh()
+    with opened(backend, grace=0) as store:
+        first = next(iter([store.save(step, state(step)).node for step in range(3)]))
+        store.pin(first)
+
+    class Nth:
+        """The listing of some number."""
+
+        def __init__(self, number):
+            self.left = number
+
+        def __call__(self, asked):
+            self.left -= asked.name == "list"
+            return asked.name == "list" and self.left == -1
+
+    for number in range(30):
+        faulty = FaultBackend(backend, {Nth(number): "eio"})
+        with opened(faulty) as store, suppress(StorageError):
+            store.pin(first)
+        with opened(backend) as store:
+            assert store.retain("latest:1").kept == (0, 2)
 
 
 def test_a_shortcut_of_which_objects_were_taken_is_not_relied_on():

@@ -1,0 +1,93 @@
+"""Waiting of which an interrupt leaves no lock taken, wherever it comes.
+
+The ``with`` of `threading.Condition` calls a function of Python. A Ctrl-C that comes in there, once the lock
+is taken, leaves it taken for ever, and whoever wants it next waits for ever: so do the threads of a pool that
+are done with a job. The ``with`` of a lock itself is one instruction, and is interrupted before or after it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+
+    class _Lock:
+        def acquire(self) -> bool: ...
+        def release(self) -> None: ...
+        def _is_owned(self) -> bool: ...
+        def __enter__(self) -> bool: ...
+        def __exit__(self, *what: object) -> None: ...
+else:
+    _Lock = type(threading.RLock())
+
+T = TypeVar("T")
+
+
+class Condition(_Lock):
+    """A `threading.Condition` that is a lock itself."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[threading.Lock] = deque()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let go of the lock, and take it again once somebody notifies; return whether anybody did."""
+        mine = threading.Lock()
+        mine.acquire()
+        self._waiting.append(mine)
+        told = False
+        try:
+            self.release()
+            told = mine.acquire(True, -1 if timeout is None else max(0.0, timeout))
+        finally:
+            if not self._is_owned():
+                self.acquire()
+            if not told and mine in self._waiting:
+                self._waiting.remove(mine)
+        return told
+
+    def wait_for(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until something is so; return whether it is."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not is_so():
+            if until is not None and time.monotonic() >= until:
+                return False
+            self.wait(None if until is None else until - time.monotonic())
+        return True
+
+    def notify_all(self) -> None:
+        """Wake all who wait."""
+        while self._waiting:
+            self._waiting.popleft().release()
+
+
+class SafeFuture(Future[T]):
+    """A future on such a condition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = Condition()  # type: ignore[assignment]
+
+
+class Idle:
+    """How many threads of a pool have nothing to do: what it asks of a semaphore, in single calls."""
+
+    def __init__(self) -> None:
+        self._idle: SimpleQueue[None] = SimpleQueue()
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Take one that is idle; return whether there was one. Nobody waits."""
+        try:
+            self._idle.get_nowait()
+        except Empty:
+            return False
+        return True
+
+    def release(self, n: int = 1) -> None:
+        """Have one more be idle."""
+        self._idle.put(None)
