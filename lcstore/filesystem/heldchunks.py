@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from lcstore.arrays import Array
-from lcstore.storage.futures import SafeFuture
+from lcstore.futures import SafeFuture
 
 K = TypeVar("K", bound=Hashable)
 

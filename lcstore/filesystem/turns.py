@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lcstore.storage.futures import Condition
+from lcstore.futures import Condition
 
 
 class Turns:

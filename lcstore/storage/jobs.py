@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
-from lcstore.storage.futures import Idle, SafeFuture
+from lcstore.futures import Idle, SafeFuture
 from lcstore.warned import asked_by, caller
 
 P = ParamSpec("P")

@@ -17,9 +17,9 @@ from typing import Final, TypeVar
 
 from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
+from lcstore.futures import SafeFuture
 from lcstore.storage.backend import FULL, Backend, Leftovers, Names, refusal_of, told_lengths
 from lcstore.storage.deadline import deadline, remaining
-from lcstore.storage.futures import SafeFuture
 
 R = TypeVar("R")
 

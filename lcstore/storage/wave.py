@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final
 
 from lcstore.arrays import Buffer
+from lcstore.futures import Condition
 from lcstore.storage.backend import Backend, mapped
-from lcstore.storage.futures import Condition
 from lcstore.storage.jobs import wait_for
 from lcstore.storage.later import Later, putting_off
 from lcstore.storage.settle import put_object

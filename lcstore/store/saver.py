@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 
 from lcstore.errors import StorageError
+from lcstore.futures import SafeFuture
 from lcstore.storage.awaited import Awaited
-from lcstore.storage.futures import SafeFuture
 from lcstore.storage.jobs import Workers, done_by, wait_for
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Buffers

@@ -12,7 +12,7 @@ import pytest
 
 import lcstore
 from lcstore.errors import ClosedError
-from lcstore.storage.futures import Condition, SafeFuture
+from lcstore.futures import Condition, SafeFuture
 from lcstore.storage.jobs import Workers
 from lcstore.storage.memory import MemoryBackend
 
