@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lcstore.errors import NotFoundError
+from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.index.listing import Listing
@@ -59,8 +60,8 @@ def condemned_of(listing: Listing, found: Iterable[str], exact: Set[str]) -> fro
 def still_going(before: Set[str], now: Set[str], named_by: Mapping[str, str]) -> str | None:
     """Return a condemnation of an edge that was there without the record which names it now.
 
-    A collector that condemned them a grace ago may have looked for their records just before these were
-    stored. It deletes condemnations after what they are about.
+    A collector that condemned it a grace ago may have looked for its record just before that was stored. It
+    deletes condemnations after what they are about.
 
     Parameters
     ----------
@@ -70,9 +71,10 @@ def still_going(before: Set[str], now: Set[str], named_by: Mapping[str, str]) ->
         Keys of records, by the edges that they name.
     """
     for key in sorted(key for key in before & now if key.startswith(f"{keys.CONDEMNED}/")):
-        name = markkeys.parse_condemned_key(key)
-        if name.scope == markkeys.WHOLE_EDGE and named_by.get(name.edge, key) not in before:
-            return key
+        with suppress(CorruptionError):  # somebody else's file
+            name = markkeys.parse_condemned_key(key)
+            if name.scope == markkeys.WHOLE_EDGE and named_by.get(name.edge, key) not in before:
+                return key
     return None
 
 

@@ -96,7 +96,7 @@ def _do(future: SafeFuture[Any], call: Callable[[], Any]) -> None:
         found = call()
     except BaseException as error:
         future.set_exception(error)
-        del future  # or the failure would hold it, and it the failure
+        del future, call  # or the failure would hold them, and the one the failure
     else:
         future.set_result(found)
 

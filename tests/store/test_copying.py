@@ -860,9 +860,11 @@ def test_a_copy_is_not_called_done_while_a_collection_deletes_what_it_passed_ove
     refused: list[ConflictError] = []
 
     def copied() -> None:
+        target.put(f"{keys.CONDEMNED}/notes.txt", b"somebody else's")
         with pytest.raises(ConflictError, match="copy again") as told:
             lcstore.copy(source, target)
         refused.append(told.value)
+        target.delete(f"{keys.CONDEMNED}/notes.txt")
 
     target.age(7200)  # younger ones may be those of a copy under way
     with lcstore.open(target, "r+") as store:

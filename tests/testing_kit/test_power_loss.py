@@ -221,7 +221,7 @@ def test_what_a_killed_process_let_go_of_is_let_go_of_once_it_is_collected(top, 
         store.retire(0)
         if what == "pin":
             store.retire(1)
-            store.pin(node)
+            store.pin(node, by="the paper")
     backend = LocalBackend(top / "run")
     pins = (key for key in backend.list("names") if key.startswith("names/pin"))
     mark = RetiredRecord(node, "it was killed then", utc_now(), "exact" if what == "exact" else "state")
