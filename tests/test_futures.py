@@ -93,6 +93,15 @@ def test_who_waits_is_told_or_goes_on_after_a_while():
         assert not change._waiting
 
 
+@pytest.fixture
+def interrupts():
+    """Where tests run in the background, they may have been told to ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_of_who_waits_leaves_the_lock_free():
     change, future = Condition(), SafeFuture[int]()
     for waits in (lambda: change.wait(60), lambda: future.result(60)):

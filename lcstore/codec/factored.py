@@ -16,6 +16,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.bytelevels import frame_of_bytes
 from lcstore.codec.decode import Span
+from lcstore.codec.factorcodes import CODES, rounded
 from lcstore.codec.fill import working, working_dtype
 from lcstore.codec.frame import Frame, Framed, framed, parse_frame
 from lcstore.codec.lossless import decode_lossless
@@ -28,8 +29,6 @@ from lcstore.coders.tables import TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels import factored as kernels
 
-#: Codes in an octave: step sizes are whole numbers of them, from 1 to 255.
-CODES: Final = 1 << kernels.FINE
 #: The smallest of float16 would round to zero.
 DTYPES: Final = frozenset({"bfloat16", "float32", "float64"})
 #: A level is 0 up to this part of a step size: a slightly wide zero costs little and saves bits. Below the
@@ -235,12 +234,17 @@ def _fit(wide: Array, stack: _Stack, unit: int) -> tuple[Array, Array] | None:
     if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
         return None
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
-    of_rows = unit * np.rint(np.clip(one + _octaves(rows), 1, last) / unit)
+    exact = np.clip(one + _octaves(rows), 1, last)
     if plain:
+        of_rows = np.minimum(rounded(exact, unit, rows > 0, np.zeros(1)), _FARTHEST)
         codes, empty = np.where(rows > 0, of_rows, 0).astype(np.int16), np.arange(part.cols) >= filled
         return codes, np.where(empty, -np.max(codes), 0).astype(np.int16)
+    of_rows = unit * np.rint(exact / unit)
     ratios = _octaves(sums / np.where(sums > 0, weights, 1))
-    of_columns = unit * np.rint(np.clip(ratios, -_FARTHEST, _FARTHEST) / unit)
+    if rows.any():
+        ratios += (exact - of_rows)[rows > 0].mean()
+    of_columns = rounded(ratios, unit, sums > 0, of_rows[rows > 0])
+    of_columns = np.clip(of_columns, -_FARTHEST, _FARTHEST)
     # Where all values are zero, no centre above 0 remains, whatever the other factor.
     empty_row = -np.max(of_columns, initial=0, where=sums > 0)
     empty_column = -np.max(of_rows, initial=0, where=rows > 0)

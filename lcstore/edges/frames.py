@@ -11,7 +11,8 @@ import numpy as np
 
 from lcstore.arrays import Array, Buffer
 from lcstore.codec.coarse import encode_coarse
-from lcstore.codec.factored import CODES, encode_factored
+from lcstore.codec.factorcodes import CODES
+from lcstore.codec.factored import encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces

@@ -179,5 +179,5 @@ def test_a_compactor_whose_new_edge_is_taken_between_its_listings_skips_it(bare)
 
 def test_a_compactor_meets_a_state_whose_object_is_taken_before_its_record_is_there(bare):
     """The writer lets go of that state a moment later: until then an object is missing, and that is said."""
-    order = "writer*3 collector*32 writer*2 compactor*35"
+    order = "writer*3 collector*30 writer*2 compactor*35"
     replay(at_work("writer", "compactor", "collector"), order)
