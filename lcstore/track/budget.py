@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,20 +35,21 @@ class Budget:
     factor: float | None = None
     coded: float = 0.0
 
-    def begun(self, error: float, columns: Columns | None) -> Budget:
+    def begun(self, errors: Mapping[int, float], columns: Columns | None) -> Budget:
         """Return it with a factor: after a resume, the one that the record's step sizes tell of.
 
         Parameters
         ----------
-        error
-            What the factor is for.
+        errors
+            What the factor is for, by tensor of `columns`.
         columns
             Those of the last commit.
         """
         if self.factor is not None:
             return self
-        found = sorted(_errors(columns)) if columns is not None else []
-        return Budget(found[len(found) // 2] / error if found else 1.0)
+        known = [] if columns is None else _errors(columns)
+        found = sorted(error / errors[index] for index, error in known if index in errors)
+        return Budget(found[len(found) // 2] if found else 1.0)
 
     def after(self, aim: int, error: float, coded: int) -> Budget:
         """Return what it is after a delta of `coded` bytes, where saves are to come to `aim`."""
@@ -60,10 +61,10 @@ class Budget:
         return Budget(max(LEAST_ERROR / error, min(MOST_ERROR / error, wanted)), mean)
 
 
-def _errors(columns: Columns) -> Iterator[float]:
-    """Yield the errors that the step sizes of a record's tensors stand for."""
+def _errors(columns: Columns) -> Iterator[tuple[int, float]]:
+    """Yield tensors of a record, and the errors that their step sizes stand for."""
     for index in np.flatnonzero((columns.op == ADD) & (columns.scale > 0)).tolist():
         step, unit = int(columns.shift[index]), int(columns.grid[index])
         error = stepsizes.error_at(step, unit, float(columns.scale[index]))
         if LEAST_ERROR <= error <= MOST_ERROR:
-            yield error
+            yield index, error

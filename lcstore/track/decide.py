@@ -175,8 +175,8 @@ class _Deciding:
         if base is not None:
             before = [None if at < 0 else at for at in asked.layout.goes_on_from(base).tolist()]
         if base is not None and policy.bytes_per_save is not None and policy.error is not None:
-            middle = float(np.median([*asked.shares.values()])) if asked.shares else 1.0
-            budget = budget.begun(policy.error * middle, held.columns)
+            if budget.factor is None:
+                budget = budget.begun(_errors_before(asked, before), held.columns)
             factor = budget.factor or 1.0
         most = policy.most_error(held.saves - 1), policy.most_error(held.saves)
         return cls(held, asked, before, budget, factor, held.saves + 1, base is None, most)
@@ -341,6 +341,16 @@ class _Deciding:
             places = samples.positions(spec.size)
             flat, has = flat[places], has[places]
         return grid.is_at(flat, unit, has, spec.dtype)
+
+
+def _errors_before(asked: Asked, before: Sequence[int | None]) -> dict[int, float]:
+    """Return the errors that weights are to have, but for a budget, by their places in the layout before."""
+    found = {}
+    for index, (at, spec) in enumerate(zip(before, asked.layout.tensors, strict=True)):
+        error = asked.policy.error_of(spec.name) if spec.role == "weights" else None
+        if at is not None and error is not None:
+            found[at] = error * asked.shares.get(index, 1.0)
+    return found
 
 
 def _worth_it(tensors: Sequence[TensorSpec], choices: list[_Choice]) -> list[_Choice]:

@@ -219,9 +219,8 @@ def test_a_resumed_handle_goes_on_with_its_budget():
     with lcstore.open(backend, policy=policy, threads=1) as store:
         store.resume()
         store.save(30, states[30])
-        # It is told from step sizes, of which there are four to the octave, and which are kept for long: two
-        # of them, or 1.41, are usual.
-        assert store._writer.track.held.budget.factor == pytest.approx(before, rel=0.5)
+        # It is told from step sizes, of which there are four to the octave, and which are kept for long.
+        assert store._writer.track.held.budget.factor == pytest.approx(before, rel=0.25)
 
 
 def test_weighted_is_true_or_false():
