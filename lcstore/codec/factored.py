@@ -235,16 +235,15 @@ def _fit(wide: Array, stack: _Stack, unit: int) -> tuple[Array, Array] | None:
         return None
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
     exact = np.clip(one + _octaves(rows), 1, last)
+    of_rows = unit * np.rint(exact / unit)
     if plain:
-        of_rows = np.minimum(rounded(exact, unit, rows > 0, np.zeros(1)), _FARTHEST)
         codes, empty = np.where(rows > 0, of_rows, 0).astype(np.int16), np.arange(part.cols) >= filled
         return codes, np.where(empty, -np.max(codes), 0).astype(np.int16)
-    of_rows = unit * np.rint(exact / unit)
-    ratios = _octaves(sums / np.where(sums > 0, weights, 1))
-    if rows.any():
-        ratios += (exact - of_rows)[rows > 0].mean()
-    of_columns = rounded(ratios, unit, sums > 0, of_rows[rows > 0])
-    of_columns = np.clip(of_columns, -_FARTHEST, _FARTHEST)
+    ratios = np.clip(_octaves(sums / np.where(sums > 0, weights, 1)), -_FARTHEST, _FARTHEST)
+    of_columns = unit * np.rint(ratios / unit)
+    if sums.any():
+        exact += (ratios - of_columns)[sums > 0].mean()
+    of_rows = np.minimum(rounded(exact, unit, rows > 0, of_columns[sums > 0]), _FARTHEST)
     # Where all values are zero, no centre above 0 remains, whatever the other factor.
     empty_row = -np.max(of_columns, initial=0, where=sums > 0)
     empty_column = -np.max(of_rows, initial=0, where=rows > 0)

@@ -14,7 +14,7 @@ MORE, NEAR = 50, 0.5
 SHAPES = ((48, 96), (160, 40))
 #: A step from restored statistics may be that much larger than the exact one, and in its largest element:
 #: Lamb scales a step to the size of the weights, and first moments below a bit are off by their own size.
-SANE, LARGEST = 4.0, 6.5
+SANE, LARGEST = 4.0, 6.0
 
 
 def gradients(steps: int, seed: int = 0) -> Iterator[list[np.ndarray]]:
