@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 from conftest import Run
 from states import same, tracked
@@ -159,22 +161,29 @@ def test_unknown_outcome_is_settled_by_the_next_save():
     agree(store, lcstore.open(faulty.inner, "r").restore(101))
 
 
+@contextmanager
+def interrupted(backend, comes):
+    """Have a Ctrl-C come where an object is about to be stored, by its key."""
+    put = backend.put
+
+    def strike(key, data):
+        if comes(key):
+            raise KeyboardInterrupt
+        put(key, data)
+
+    backend.put = strike
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    del backend.put
+
+
 def test_interrupt_from_the_keyboard_leaves_the_handle_right():
     history = HISTORIES["deep"]
     backend = history.backend()
     store = open_at_head(history, backend)
     before = tracked(store)
-    put = backend.put
-
-    def interrupted(key, data):
-        if key.endswith("c.0"):
-            raise KeyboardInterrupt
-        put(key, data)
-
-    backend.put = interrupted
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(backend, lambda key: key.endswith("c.0")):
         store.save(100, history.next)
-    del backend.put
     assert tracked(store) == before
     store.save(100, history.next)
     agree(store, lcstore.open(backend, "r").restore(100))
@@ -186,17 +195,8 @@ def test_a_copy_that_an_interrupt_left_out_comes_with_the_next_save(left_out, la
     history = HISTORIES["deep"]
     backend = history.backend()
     store = open_at_head(history, backend)
-    put = backend.put
-
-    def interrupted(key, data):
-        if key.startswith(left_out):
-            raise KeyboardInterrupt
-        put(key, data)
-
-    backend.put = interrupted
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(backend, lambda key: key.startswith(left_out)):
         store.save(100, history.next)
-    del backend.put
     store.save(101, history.after)
     assert store.verify(level="checksum").is_sound
     assert (100 in store.steps()) is landed
@@ -215,7 +215,7 @@ def test_an_interrupt_once_the_record_is_stored_leaves_the_handle_right(where, a
     own = getattr(kind, name)
     store = open_at_head(HISTORIES["deep"], HISTORIES["deep"].backend())
 
-    def interrupted(self, *args):
+    def struck(self, *args):
         monkeypatch.setattr(kind, name, own)
         if after:
             own(self, *args)
@@ -226,7 +226,7 @@ def test_an_interrupt_once_the_record_is_stored_leaves_the_handle_right(where, a
     def armed(key, data):
         put(key, data)
         if key.startswith("copies/"):
-            monkeypatch.setattr(kind, name, interrupted)
+            monkeypatch.setattr(kind, name, struck)
 
     store.backend.put = armed
     with pytest.raises(KeyboardInterrupt):
