@@ -135,26 +135,14 @@ class LocalBackend(BaseBackend):
                 self._settled.difference_update(above[:-2], (one for one in above if not os.path.isdir(one)))
                 # `makedirs` says of a directory that goes while it looks that it is there, and is a file.
                 with contextlib.suppress(FileNotFoundError, FileExistsError):
-                    self._make(folder)
+                    os.makedirs(folder, exist_ok=True)
         return os.open(temporary, _CREATE, 0o666)
-
-    def _make(self, folder: str) -> None:
-        """Create `folder`; directories above the root that did not exist are durable at once."""
-        missing = []
-        above = os.path.dirname(self.root)
-        while not os.path.isdir(above):
-            missing.append(above)
-            above = os.path.dirname(above)
-        for directory in reversed(missing):
-            os.makedirs(directory, exist_ok=True)
-            sync_directory(os.path.dirname(directory))
-        os.makedirs(folder, exist_ok=True)
 
     def _settle(self, folders: set[str]) -> None:
         """Make the newest names in some directories durable, and the names of the directories themselves.
 
-        Whoever made a directory may have died before making its name durable, so the first write through
-        this handle does it again.
+        Whoever made a directory, above the root too, may have died before making its name durable, so the
+        first write through this handle does it again.
         """
         settled = set(self._settled)
         new = {above for folder in folders for above in self._up_from(folder)} - settled
@@ -168,9 +156,7 @@ class LocalBackend(BaseBackend):
                 if not os.path.isdir(self.root):
                     raise
         if self.root in new:
-            # A parent that we may not even read is none that lcstore made.
-            with contextlib.suppress(PermissionError):
-                sync_directory(os.path.dirname(self.root))
+            _settle_above(self.root)
         if len(self._settled) >= _MOST_SETTLED:
             self._settled.clear()
         self._settled.update(new)
@@ -352,6 +338,15 @@ def sync_directory(path: str) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def _settle_above(folder: str) -> None:
+    """Make the names of a directory, and of those above it on its file system, durable."""
+    while not os.path.ismount(folder):
+        folder = os.path.dirname(folder)
+        # A directory that we may not even read is none that lcstore made.
+        with contextlib.suppress(PermissionError):
+            sync_directory(folder)
 
 
 @contextlib.contextmanager

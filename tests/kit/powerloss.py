@@ -42,7 +42,7 @@ def power_loss(top: AnyPath, modules: Iterable[ModuleType] = (local, wholefile))
         A directory. What it holds at first is taken to be durable; the store is to lie below it.
     modules
         Modules (that import `os`) whose dealings with files below `top` are recorded. While they are, their
-        `fsync` is not carried out: it costs nothing.
+        `fsync` is not carried out, above `top` neither: it costs nothing.
 
     Raises
     ------
@@ -254,9 +254,7 @@ class _Watched:
         with disk.lock:
             disk.begin()
             inode = self._open.get(fd)
-            if inode is None:
-                os.fsync(fd)
-            else:
+            if inode is not None:
                 disk.record(Change("sync", inode))
 
     fdatasync = fsync

@@ -206,6 +206,14 @@ def test_an_object_that_put_returned_for_is_there_after_any_cut(top):
     assert "not/yet/there/a/b/c" not in paths(disk)
 
 
+@pytest.mark.parametrize("made", ["not", "not/yet", "not/yet/there"])
+def test_what_is_put_is_there_after_a_cut_though_who_made_the_folders_was_killed(top, made):
+    with power_loss(top) as disk:
+        local.os.makedirs(top / made)
+        LocalBackend(top / "not" / "yet" / "there").put("a/b", b"b")
+    assert always(disk, "not/yet/there/a/b")
+
+
 @pytest.mark.parametrize("what", ["state", "exact", "pin"])
 def test_what_a_killed_process_let_go_of_is_let_go_of_once_it_is_collected(top, tmp_path, what):
     """Its record was not durable, and what it had let go of was deleted for good."""
