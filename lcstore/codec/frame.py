@@ -244,6 +244,9 @@ def _check_lossless(frame: Frame, quantized: bool, table_bytes: int) -> None:
         if frame.directory.size or len(frame.payload) != frame.count * frame.dtype.itemsize:
             raise CorruptionError("a raw frame's payload does not fit its elements")
         return
+    if frame.coder == f.GAPS:
+        _check_gaps(frame)
+        return
     if frame.coder == f.KINDS:
         _check_kinds(frame)
     elif frame.parameter not in (0, 1) or frame.directory.size != word_size(frame.dtype) or not frame.count:
@@ -256,6 +259,14 @@ def _check_kinds(frame: Frame) -> None:
         raise CorruptionError("the frame's kinds are not allowed")
     if frame.parameter >= 8 * frame.dtype.itemsize:
         raise CorruptionError("the frame's integers are divided by more than they can be")
+
+
+def _check_gaps(frame: Frame) -> None:
+    runs = frame.directory.tolist()
+    if frame.parameter or not runs or len(runs) % 2 or sum(runs) > frame.count:
+        raise CorruptionError("the frame's gaps do not fit its elements")
+    if 0 in runs[1:]:
+        raise CorruptionError("the frame has a gap or a run of no elements")
 
 
 def _check_predicted(frame: Frame, table_bytes: int) -> None:

@@ -1,4 +1,7 @@
-"""Lossless frames: byte planes, each coded by itself if that saves something, or integers by their kinds."""
+"""Lossless frames: byte planes, each coded by itself if that saves something, or integers by their kinds.
+
+What lies between long gaps is a frame of its own.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ from lcstore.codec.frame import (
     parse_frame,
     word_size,
 )
+from lcstore.codec.gaps import inner_frame, with_gaps, without_gaps
 from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
 from lcstore.coders.checksum import joined
@@ -53,6 +57,10 @@ def encode_lossless(values: Pieces) -> Buffer:
     Each plane is spread to where the frame has it if all before it are stored as they are, which is the rule:
     then nothing is copied but what is coded.
     """
+    spread = without_gaps(values)
+    if spread is not None:
+        coded = Coded(f.GAPS, directory=spread[0], payload=[encode_lossless(spread[1])])
+        return build_frame(coded, **_about(values, 0))
     dtype, width = values.dtype, word_size(values.dtype)
     count = values.size * dtype.itemsize // width
     if not values.any_bit():
@@ -129,7 +137,7 @@ class LosslessReader:
         room = room or Room()
         self._turned = False
         self._room = room
-        self._whole = decode_kinds(frame) if frame.coder == f.KINDS else None
+        self._whole = _whole(frame)
         if self._whole is not None:
             return
         if frame.coder != f.PLANES:
@@ -184,6 +192,13 @@ class LosslessReader:
         What is decoded is valid until the next plane is.
         """
         return self._turned and len(self._planes) == 4 and all(plane.is_raw for plane in self._planes[:3])
+
+
+def _whole(frame: Frame) -> Array | None:
+    """Return the elements of a frame that is decoded at once; None for others."""
+    if frame.coder == f.GAPS:
+        return with_gaps(frame, decode_lossless(inner_frame(frame)))
+    return decode_kinds(frame) if frame.coder == f.KINDS else None
 
 
 def sample_of(array: Array) -> Array:

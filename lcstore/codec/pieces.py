@@ -27,6 +27,8 @@ class Pieces:
 
     Attributes
     ----------
+    given
+        The parts as they were given.
     parts
         The same, contiguous and writeable: kernels would be compiled anew for what is not.
     size, dtype
@@ -34,7 +36,8 @@ class Pieces:
     """
 
     def __init__(self, parts: Iterable[tuple[int, Array]], count: int, dtype: np.dtype[Any]) -> None:
-        self.parts = [(at, _ready(values, dtype)) for at, values in parts]
+        self.given = [*parts]
+        self.parts = [(at, _ready(values, dtype)) for at, values in self.given]
         self._starts = [at for at, _ in self.parts]
         self.size = count
         self.dtype = dtype
@@ -53,6 +56,11 @@ class Pieces:
         for at, values in self.parts:
             out[at : at + values.size] = values
         return out
+
+    def moved(self, places: Array, count: int) -> Pieces:
+        """Return the same parts at other places of a chunk of `count` elements."""
+        parts = zip(places.tolist(), (values for _, values in self.parts), strict=True)
+        return Pieces(parts, count, self.dtype)
 
     def between(self, low: int, high: int) -> Array:
         """Return the elements ``low:high``, without a copy where one part has them all."""

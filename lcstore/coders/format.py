@@ -35,10 +35,11 @@ WIDE: Final = 3
 PLANES: Final = 4
 RAW: Final = 5
 KINDS: Final = 6
+GAPS: Final = 7
 #: The coders that have a code table and streams.
 CODED: Final = (PACK, RUNS, WIDE)
 #: Those whose payload is made of other frames.
-COMPOSITE: Final = (PLANES, KINDS)
+COMPOSITE: Final = (PLANES, KINDS, GAPS)
 
 #: (bits per level, levels per symbol) of the pack coder.
 PACKINGS: Final = ((2, 4), (3, 2), (4, 2), (8, 1))

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.coarse import encode_coarse
 from lcstore.codec.factorcodes import CODES
 from lcstore.codec.factored import encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
@@ -23,6 +22,7 @@ from lcstore.coders.entropy import encode_levels, encode_wide
 from lcstore.coders.rowsort import Part
 from lcstore.coders.tables import TableCache
 from lcstore.edges.algebra import ArrayName
+from lcstore.edges.coarse import encode_coarse
 from lcstore.edges.unbiased import rule_for
 from lcstore.errors import CorruptionError
 from lcstore.kernels.advance import ESCAPE

@@ -10,9 +10,9 @@ from lcstore.arrays import Array, Buffer
 from lcstore.codec.bykind import count_kinds
 from lcstore.codec.lossless import count_planes, encode_lossless, sample_of
 from lcstore.codec.pieces import Pieces
-from lcstore.codec.rowbits import count_kinds_by_row, count_planes_by_row
 from lcstore.dtypes import pattern_dtype
 from lcstore.edges.frames import values_of_frame
+from lcstore.edges.rowbits import count_kinds_by_row, count_planes_by_row
 from lcstore.errors import CorruptionError
 
 #: A delta has to save this part of what setting the values takes.

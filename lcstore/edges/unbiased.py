@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lcstore.codec.coarse import Rule
+from lcstore.edges.coarse import Rule
 from lcstore.kernels.quantize import PARTS
 
 #: Deviations, above which a normal value does not occur.

@@ -37,7 +37,7 @@ class ReadOnce(Pieces):
         seen: Callable[[int, int, Array], None],
     ) -> None:
         super().__init__((), count, dtype)
-        self._given = given
+        self.given = [*given]
         self._seen = seen
         self._is_read = False
 
@@ -49,13 +49,22 @@ class ReadOnce(Pieces):
             out[at : at + values.size] = values
         return out
 
+    def moved(self, places: Array, count: int) -> Pieces:
+        """Return the same parts at other places; of these values, no more is read here."""
+        if "whole" in vars(self):
+            read = [(at, self.whole[at : at + part.size]) for at, part in self.given]
+            return Pieces(read, self.size, self.dtype).moved(places, count)
+        self._is_read = True
+        parts = zip(places.tolist(), (part for _, part in self.given), strict=True)
+        return ReadOnce([*parts], count, self.dtype, self._seen)
+
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """Yield the values with their places; a block is valid until the next one."""
         return self._read() if "whole" not in vars(self) else iter([(0, self.whole)])
 
     def any_bit(self) -> bool:
         """Return whether any bit is set; where none shows at once, all are read now."""
-        if "whole" not in vars(self) and any(_bytes(part[:1024]).any() for _, part in self._given):
+        if "whole" not in vars(self) and any(_bytes(part[:1024]).any() for _, part in self.given):
             return True
         return bool(_bytes(self.whole).any())
 
@@ -63,7 +72,7 @@ class ReadOnce(Pieces):
         assert not self._is_read, "values that may have changed are read again"
         self._is_read = True
         room = np.empty(min(IN_CACHE, self.size), self.dtype)
-        for number, (at, part) in enumerate(self._given):
+        for number, (at, part) in enumerate(self.given):
             for low in range(0, part.size, IN_CACHE):
                 block = room[: min(IN_CACHE, part.size - low)]
                 block[:] = part[low : low + block.size]

@@ -10,6 +10,7 @@ import numpy as np
 
 from lcstore.codec import LCCodec, factored
 from lcstore.codec.factored import Part
+from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
 
@@ -165,6 +166,9 @@ def samples(size: int = 300) -> dict[str, bytes]:
         "levels": LCCodec("lossless").encode(words.astype(np.int64)),
         "kinds": LCCodec("lossless").encode(rare),
         "far": LCCodec("lossless").encode(np.where(rare == rare.max(), np.iinfo(np.int64).min, rare)),
+        "gaps": bytes(
+            encode_lossless(Pieces([(80, words), (80 + 2 * size, words[:9])], 4 * size, words.dtype))
+        ),
         "bytes": LCCodec("lossless").encode((words & 3).astype(np.uint8)),
         "raw": LCCodec("lossless").encode(rng.integers(0, 256, 200).astype(np.uint8)),
     }

@@ -14,7 +14,7 @@ SAMPLES = samples()
 PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))
 ZERO, LOG, EXPONENT = (take_apart(SAMPLES[name]) for name in ("zero", "log", "exponent"))
 PLANES, BYTES, RAW = (take_apart(SAMPLES[name]) for name in ("planes", "bytes", "raw"))
-KINDS, FAR = (take_apart(SAMPLES[name]) for name in ("kinds", "far"))
+KINDS, FAR, GAPS = (take_apart(SAMPLES[name]) for name in ("kinds", "far", "gaps"))
 FACTORED = take_apart(SAMPLES["factored"])
 BLOCKS, INTEGERS = (take_apart(SAMPLES[name]) for name in ("blocks", "integers"))
 FLOAT16, FLOAT64, INT8, INT32, INT64, UINT8 = (
@@ -55,6 +55,11 @@ def part(frame, number):
     """Give a part of a frame of kinds."""
     begin = sum(frame.parts()[:number])
     return take_apart(frame.payload[begin : begin + frame.parts()[number]])
+
+
+def gaps(*runs, **fields):
+    """Give a frame of gaps with other runs."""
+    return GAPS.but(directory=struct.pack(f"<{len(runs)}Q", *runs), **fields)
 
 
 def nested(depth):
@@ -186,7 +191,7 @@ FRAMES = {
     "one element too many": PACK.but(count=PACK.count + 70_000),
     "a bad dtype": ZERO.but(dtype=len(f.DTYPES)),
     "a bad quantizer": ZERO.but(quantizer=len(f.QUANTIZERS)),
-    "a bad coder": ZERO.but(coder=7),
+    "a bad coder": ZERO.but(coder=8),
     "a reserved byte": ZERO.but(reserved=1),
     "an unknown feature": ZERO.but(features=1 << 15),
     "a later version": ZERO.but(version=1),
@@ -347,6 +352,25 @@ FRAMES = {
     "planes of wide levels": plane(WIDE.but(quantizer=f.LOSSLESS, dtype=UINT8, scales=b"")),
     "planes that hold kinds": plane(KINDS.but(dtype=UINT8)),
     # integers by their kinds
+    "planes that hold gaps": plane(GAPS.but(dtype=UINT8)),
+    "gaps of nothing": GAPS.but(count=0),
+    "gaps without runs": GAPS.but(directory=b""),
+    "gaps without a word": GAPS.but(directory=GAPS.directory[:-8]),
+    "gaps without the last run": GAPS.but(directory=GAPS.directory[:-16]),
+    "gaps of a byte more": GAPS.but(directory=GAPS.directory + b"\0"),
+    "gaps of a parameter": GAPS.but(parameter=1),
+    "gaps of a quantizer": GAPS.but(quantizer=f.LINEAR),
+    "gaps with a table": GAPS.but(table=TWO),
+    "gaps with scales": GAPS.but(scales=b"\0\0\0"),
+    "gaps that end behind the frame": gaps(80, 300, 300, 9, count=688),
+    "gaps whose runs wrap": gaps((1 << 64) - 80, 300, 300, 9),
+    "gaps of a run of nothing": gaps(80, 300, 300, 9, 1, 0),
+    "gaps of nothing between runs": gaps(80, 300, 0, 9),
+    "gaps with an element more": gaps(80, 301, 300, 9),
+    "gaps of another dtype": GAPS.but(dtype=INT32),
+    "gaps around levels": GAPS.but(payload=PACK.but(count=309, dtype=GAPS.dtype).to_bytes()),
+    "gaps around gaps": GAPS.but(payload=gaps(0, 309, count=309).to_bytes()),
+    "gaps around bytes": GAPS.but(payload=GAPS.payload + b"\0"),
     "kinds of floats": KINDS.but(dtype=FLOAT64),
     "kinds of bytes": KINDS.but(dtype=UINT8),
     "kinds of other integers": KINDS.but(dtype=INT32),

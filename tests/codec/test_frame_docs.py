@@ -118,7 +118,7 @@ def test_the_codes_are_as_documented(text):
     lasts = f"The last code is {factored.LAST_4} or {factored.LAST_8}"
     assert lasts in text
     assert (factored.DROP_4, factored.DROP_8, factored.MOST, factored.ZERO) == (19, 48, 1 << 17, -1)
-    assert "0 zero, 1 pack, 2 runs, 3 wide, 4 planes, 5 raw, 6 kinds |" in text
-    assert (f.ZERO, f.PACK, f.RUNS, f.WIDE, f.PLANES, f.RAW, f.KINDS) == (0, 1, 2, 3, 4, 5, 6)
+    assert "0 zero, 1 pack, 2 runs, 3 wide, 4 planes, 5 raw, 6 kinds, 7 gaps |" in text
+    assert (*f.CODED, *f.COMPOSITE, f.RAW, f.ZERO) == (1, 2, 3, 4, 6, 7, 5, 0)
     assert (limits.MAX_FRAME_ELEMENTS, limits.MAX_UNSTATED_BYTES >> 20) == (1 << 40, 64)
     assert limits.MAX_UNSTATED_EXPANSION == 4096

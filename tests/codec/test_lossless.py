@@ -5,11 +5,15 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lcstore.codec.decode import SPAN
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.lossless import decode_lossless, encode_lossless
 from lcstore.codec.pieces import Pieces
+from lcstore.coders import format as f
+from lcstore.track.readonce import ReadOnce
 
 SIZES = (0, 1, 47, 48, 49, 5000, 65_536, SPAN + 7, 2 * SPAN)
 
@@ -56,4 +60,31 @@ def test_what_lies_between_the_parts_is_zero(kind):
     for at, part in parts:
         wanted[at : at + part.size] = part
     assert back.tobytes() == wanted.tobytes()
-    assert bytes(encode_lossless(Pieces.of(wanted))) == bytes(encode_lossless(values))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_zeros_between_parts_cost_nothing(dtype):
+    """Byte planes take a bit or more of each of them: more than the values themselves, in a large chunk."""
+    values = normal(20_000).astype(dtype)
+    alone = len(encode_lossless(Pieces.of(values)))
+    parts = [(1 << 10, values[:9000]), (1 << 17, values[9000:])]
+    assert len(encode_lossless(Pieces(parts, 1 << 18, values.dtype))) < alone + 48 + 32 + 48
+    parts = [(0, values[:9000]), (9000 + 256 // values.itemsize - 1, values[9000:])]
+    count = values.size + 256 // values.itemsize - 1
+    assert parse_frame(encode_lossless(Pieces(parts, count, values.dtype))).coder == f.PLANES
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 300)), max_size=12), st.integers(0, 300))
+def test_runs_lie_where_their_parts_did(pairs, behind):
+    parts, at = [], 0
+    for gap, size in pairs:
+        parts.append((at + gap, normal(size)))
+        at += gap + size
+    seen = []
+    values = Pieces(parts, at + behind, np.dtype(np.float32))
+    once = ReadOnce(parts, at + behind, np.dtype(np.float32), lambda *some: seen.append(some[2].copy()))
+    data = bytes(encode_lossless(values))
+    assert bytes(encode_lossless(once)) == data
+    assert np.concatenate([*seen, []]).tolist() == np.concatenate([*(part for _, part in parts), []]).tolist()
+    assert decode_lossless(parse_frame(data, expected=at + behind)).tobytes() == values.whole.tobytes()

@@ -6,7 +6,7 @@ import pytest
 
 from lcstore.codec.bykind import count_kinds
 from lcstore.codec.lossless import count_planes
-from lcstore.codec.rowbits import count_kinds_by_row, count_planes_by_row
+from lcstore.edges.rowbits import count_kinds_by_row, count_planes_by_row
 
 DTYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int16, np.uint32, np.int64)
 
