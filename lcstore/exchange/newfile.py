@@ -17,6 +17,7 @@ import fsspec
 from lcstore.errors import ConflictError, InvalidInputError
 from lcstore.storage.backend import mapped
 from lcstore.storage.local import sync_directory
+from lcstore.storage.traits import is_pattern
 
 #: Seconds between tries to remove what was half written: threads of Zarr may write to it for a moment yet.
 _PAUSES: Final = 0.02, 0.2
@@ -43,6 +44,21 @@ def is_local(fs: Any) -> bool:
     return "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
+def check_literal(fs: Any, path: str, url: str) -> None:
+    """Refuse a path that fsspec, asked to delete or fetch it, takes for a pattern: it may name others.
+
+    Raises
+    ------
+    InvalidInputError
+        The target is not local, and `*`, `?` or `[` are in the path.
+    """
+    if not is_local(fs) and is_pattern(fs, path):
+        raise InvalidInputError(
+            f"{url}: *, ? and [ in the path of what is to be fetched or overwritten are patterns to fsspec, "
+            "which may name other files: rename it, or copy it to a local folder"
+        )
+
+
 def _check_free(fs: Any, path: str, url: str, overwrite: bool, *, folder: str | None = None) -> None:
     """Refuse a place that is taken, unless what is there is of the same kind and to be overwritten.
 
@@ -56,6 +72,8 @@ def _check_free(fs: Any, path: str, url: str, overwrite: bool, *, folder: str | 
         raise ConflictError(f"{url} is there already: name another file, or overwrite it (--overwrite)")
     if not alike:
         raise ConflictError(f"{url} holds something else, which is not overwritten: name another file")
+    if folder is not None:
+        check_literal(fs, path, url)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
-from lcstore.exchange.newfile import filesystem, is_local
+from lcstore.exchange.newfile import check_literal, filesystem, is_local
 from lcstore.format.keys import STORE_KEY
 from lcstore.state.names import is_glob
 from lcstore.storage.backend import mapped
@@ -72,6 +72,7 @@ class Source:
         if is_local(self.fs):
             yield self.path
             return
+        check_literal(self.fs, self.path, self.url)
         with tempfile.TemporaryDirectory(prefix="lcstore-") as folder, mapped("read", self.url):
             there = os.path.join(folder, self.name)
             self.fs.get(self.path, there, recursive=self.fs.isdir(self.path))

@@ -29,7 +29,7 @@ from lcstore.storage.backend import BaseBackend, Names, mapped, storage_error
 from lcstore.storage.deadline import remaining
 from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.safekeys import safe_join, validate_key
-from lcstore.storage.traits import target_of, traits_of
+from lcstore.storage.traits import is_pattern, target_of, traits_of
 
 #: The target said no before anything was stored; after any other error the write may have landed.
 _REFUSALS: Final = (
@@ -110,7 +110,8 @@ class FsspecBackend(BaseBackend):
         if not wanted:
             return
         self._check_writable(wanted[0])
-        if not self.traits.whole or not self._in_bulk(wanted):
+        # A bulk request takes `[1]` in a path for a pattern, which names objects of the folder beside.
+        if not self.traits.whole or is_pattern(self._fs, self._root) or not self._in_bulk(wanted):
             for key in wanted:
                 self.delete(key)
         if not self.traits.whole:

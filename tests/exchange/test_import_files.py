@@ -434,3 +434,13 @@ def test_a_durability_that_there_is_not_is_refused_first(tmp_path, dry_run):
     with pytest.raises(lcstore.InvalidInputError):
         lcstore.import_files(tmp_path / "step1.npz", tmp_path / "store", durability="foo", dry_run=dry_run)
     assert not (tmp_path / "store").exists()
+
+
+def test_a_path_that_is_a_pattern_is_not_fetched(tmp_path):
+    """``run[1].npz`` matches ``run1.npz``, which was imported in its place."""
+    fs = fsspec.filesystem("memory")
+    for number, name in enumerate(("run1.npz", "run[1].npz")):
+        np.savez(tmp_path / "file.npz", w=np.full(3, number, np.float32))
+        fs.pipe_file(f"/patterns/{name}", (tmp_path / "file.npz").read_bytes())
+    with pytest.raises(lcstore.InvalidInputError, match="patterns"):
+        lcstore.import_files("memory://patterns/run[1].npz", tmp_path / "store", step=0)

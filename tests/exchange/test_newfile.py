@@ -13,6 +13,7 @@ import pytest
 from fsspec.spec import AbstractFileSystem
 
 import lcstore
+from lcstore.errors import InvalidInputError
 from lcstore.exchange.newfile import new_folder
 
 
@@ -141,3 +142,17 @@ def test_a_folder_of_another_target_goes_once_the_new_one_is_there(failing, monk
         assert f"lies at {beside}" in str(error.value)
     else:
         assert found == ({"/newfile/out/zarr.json": b"old", "/newfile/out/gone": b"old"} if failing else new)
+
+
+def test_a_path_that_is_a_pattern_is_not_overwritten():
+    """``out[1]`` matches ``out1``, which was deleted in its place."""
+    fs = fsspec.filesystem("memory")
+    for name in ("out1", "out[1]"):
+        fs.pipe_file(f"/patterns/{name}/zarr.json", b"old")
+    refused = pytest.raises(InvalidInputError, match="patterns")
+    with refused, new_folder("memory://patterns/out[1]", last="zarr.json", overwrite=True):
+        pass
+    with new_folder("memory://patterns/out[2]", last="zarr.json") as at:
+        (Path(at) / "zarr.json").write_text("new")
+    assert fs.cat_file("/patterns/out1/zarr.json") == fs.cat_file("/patterns/out[1]/zarr.json") == b"old"
+    assert fs.cat_file("/patterns/out[2]/zarr.json") == b"new"

@@ -319,6 +319,18 @@ def test_one_failing_bulk_deletion_is_made_up_for(root):
     assert backend.list("") == []
 
 
+def test_deletions_do_not_take_the_path_of_a_store_for_a_pattern(root):
+    """``run[1]`` matches ``run1``: objects of the store beside were deleted, and its own were not."""
+    fs = Flaky()
+    own, other = (FsspecBackend(fs, f"{root}/{name}") for name in ("run[1]", "run1"))
+    through = FsspecBackend(DirFileSystem(f"{root}/run[1]", fs), "")
+    for name in ("a", "b"):
+        for backend in (own, other):
+            backend.put(f"data/{name}", b"x")
+        (own if name == "a" else through).delete_many([f"data/{name}"])
+    assert (own.list(""), other.list("")) == ([], ["data/a", "data/b"])
+
+
 @pytest.mark.parametrize("protocol", ["http", "zip", "simplecache", "filecache", "reference", "github"])
 def test_targets_that_are_only_read(protocol, root):
     backend = FsspecBackend(Flaky(protocol), root)
