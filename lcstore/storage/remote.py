@@ -259,9 +259,10 @@ class FsspecBackend(BaseBackend):
         return self._find(top) if self.traits.whole else dict(self._walk(top))
 
     def _find(self, top: str) -> dict[str, int | None]:
-        bucket, _, inside = top.partition("/")
+        # An access point of S3 is a bucket with a slash in its name.
+        bucket, inside, _ = self._fs.split_path(top) if self._finds_by_prefix else ("", "", None)
         try:
-            if self._finds_by_prefix and inside:
+            if inside:
                 # Of a folder that is empty, s3fs asks three times whether it is.
                 found = self._ask("find", bucket, prefix=f"{inside}/", detail=True)
             else:

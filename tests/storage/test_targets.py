@@ -202,7 +202,22 @@ def test_a_bucket_has_no_password_before_it(url):
 def test_a_bucket_that_is_an_access_point_has_no_password():
     pytest.importorskip("s3fs")
     url = "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/name/run"
-    assert open_backend(url, {"anon": True}).url.endswith("accesspoint/name/run")
+    backend = open_backend(url, {"anon": True})
+    assert backend.url.endswith("accesspoint/name/run")
+
+
+def test_a_bucket_that_is_an_access_point_is_listed(monkeypatch):
+    """Its name has a slash in it: the part before that was asked for as the bucket."""
+    pytest.importorskip("s3fs")
+    bucket = "arn:aws:s3:eu-west-1:123456789012:accesspoint/name"
+
+    def find(path, prefix="", detail=False):
+        assert (path, prefix) == (bucket, "run/nodes/")
+        return {f"{path}/{prefix}x": {"size": 3}}
+
+    backend = open_backend(f"s3://{bucket}/run", {"anon": True})
+    monkeypatch.setattr(backend._fs, "find", find)
+    assert backend.list("nodes") == ["nodes/x"]
 
 
 @pytest.mark.parametrize("options", ["anon", 3, [1]])
