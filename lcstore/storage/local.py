@@ -117,6 +117,9 @@ class LocalBackend(BaseBackend):
     def _rename(self, temporary: str, path: str) -> None:
         try:
             os.replace(temporary, path)
+        except IsADirectoryError as error:
+            key = os.path.relpath(path, self.root)
+            raise StorageError("a directory is in its place: move it away", key=key) from error
         except FileNotFoundError as error:
             raise StorageError(
                 "its file vanished before it was whole: the store was moved, or a collector was told that "

@@ -265,6 +265,14 @@ def test_the_root_may_be_a_link(tmp_path):
     assert LocalBackend(tmp_path / "real").get("x") == b"x"
 
 
+def test_what_is_put_in_the_place_of_a_directory_is_refused_with_what_to_do(backend):
+    backend.put("data/c.0/x", b"x")
+    with pytest.raises(StorageError, match="a directory is in its place: move it away") as error:
+        backend.put("data/c.0", b"y")
+    assert error.value.key == "data/c.0"
+    assert not [*backend.leftovers(["data"])]
+
+
 def test_a_directory_of_a_records_name_is_listed_as_the_record(backend):
     backend.put("nodes/a.json/x", b"x")
     assert backend.list("nodes") == ["nodes/a.json"]
