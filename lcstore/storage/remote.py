@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -26,10 +26,11 @@ from lcstore.errors import (
     UnknownOutcomeError,
 )
 from lcstore.storage.backend import BaseBackend, Names, mapped, storage_error
+from lcstore.storage.bulk import delete_each, delete_s3
 from lcstore.storage.deadline import remaining
 from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.safekeys import safe_join, validate_key
-from lcstore.storage.traits import is_pattern, target_of, traits_of
+from lcstore.storage.traits import target_of, traits_of
 
 #: The target said no before anything was stored; after any other error the write may have landed.
 _REFUSALS: Final = (
@@ -82,7 +83,7 @@ class FsspecBackend(BaseBackend):
         self._root = root.rstrip("/")
         self._read_only = read_only
         self.traits = traits_of(fs, read_only=read_only)
-        self._finds_by_prefix = type(fs).__module__.partition(".")[0] == "s3fs"
+        self._is_s3 = type(fs).__module__.partition(".")[0] == "s3fs"
         self._pid = os.getpid()
         #: Whether there is a network in between.
         self.remote = self.traits.remote
@@ -110,21 +111,26 @@ class FsspecBackend(BaseBackend):
         if not wanted:
             return
         self._check_writable(wanted[0])
-        # A bulk request takes `[1]` in a path for a pattern, which names objects of the folder beside.
-        if not self.traits.whole or is_pattern(self._fs, self._root) or not self._in_bulk(wanted):
+        if not self.traits.whole or not self._in_bulk(wanted):
             for key in wanted:
                 self.delete(key)
         if not self.traits.whole:
             self._prune({key.rpartition("/")[0] for key in wanted})
 
     def _in_bulk(self, keys: list[str]) -> bool:
+        """Delete objects side by side; return whether all of them are known to be gone."""
+        paths = [self._path(key) for key in keys]
         try:
-            with self._ready():
-                self._ask("rm", [self._path(key) for key in keys])
+            with self._ready() as fs:
+                if self._is_s3:
+                    return bool(self._wait(delete_s3(fs, paths)))
+                if fs.async_impl and self.traits.together:
+                    self._wait(delete_each(fs, paths))
+                    return True
         except Exception:
-            # Deleting is idempotent: what a bulk request cannot do (one key absent, say), single ones settle.
+            # Deleting is idempotent: what a bulk request cannot do, single ones settle.
             return False
-        return True
+        return False
 
     def _put(self, key: str, data: memoryview) -> None:
         # Most clients take bytes only.
@@ -260,7 +266,7 @@ class FsspecBackend(BaseBackend):
 
     def _find(self, top: str) -> dict[str, int | None]:
         # An access point of S3 is a bucket with a slash in its name.
-        bucket, inside, _ = self._fs.split_path(top) if self._finds_by_prefix else ("", "", None)
+        bucket, inside, _ = self._fs.split_path(top) if self._is_s3 else ("", "", None)
         try:
             if inside:
                 # Of a folder that is empty, s3fs asks three times whether it is.
@@ -332,16 +338,17 @@ class FsspecBackend(BaseBackend):
 
     def _ask(self, method: str, *args: Any, **options: Any) -> Any:
         """Call a method of the filesystem; one that can be left waiting, only until the deadline."""
-        left, fs = remaining(), self._fs
-        if left is None or not (fs.async_impl and self.traits.together):
-            return getattr(fs, method)(*args, **options)
-        answer = asyncio.run_coroutine_threadsafe(getattr(fs, f"_{method}")(*args, **options), fs.loop)
+        if remaining() is None or not (self._fs.async_impl and self.traits.together):
+            return getattr(self._fs, method)(*args, **options)
+        return self._wait(getattr(self._fs, f"_{method}")(*args, **options))
+
+    def _wait(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for what an asynchronous filesystem does, until the deadline."""
+        begun = asyncio.run_coroutine_threadsafe(answer, self._fs.loop)
         try:
-            return answer.result(left)
+            return begun.result(remaining())
         except TimeoutError:
-            # A client that deletes in tasks of its own would leave them, and each would log its failure.
-            if method != "rm":
-                answer.cancel()
+            begun.cancel()
             raise
 
     @contextlib.contextmanager

@@ -16,11 +16,11 @@ from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing
 from lcstore.storage.backend import Backend
-from lcstore.storage.moment import Moment
 from lcstore.storage.settle import put_record
 from lcstore.track.track import Track
 from lcstore.warned import warn
 from lcstore.write.anchor import add_anchor
+from lcstore.write.moment import Moment
 from lcstore.write.pathwatch import PathWatch
 from lcstore.write.saveinfo import SaveInfo
 

@@ -24,7 +24,6 @@ from lcstore.index.standing import is_going, is_kept, is_taken_away
 from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.storage.backend import Backend, exists
-from lcstore.storage.moment import Moment
 from lcstore.storage.settle import put_record
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
@@ -32,6 +31,7 @@ from lcstore.track.track import Track
 from lcstore.write.commit import Commit, Place, make_store, prepare, put_copy_late, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
+from lcstore.write.moment import Moment
 from lcstore.write.places import Places
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from kit import servers
 from kit.servers import small_state as state
 
 import lcstore
+from lcstore.errors import LcstoreError
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import FsspecBackend
 from lcstore.storage.targets import backend_on, open_backend
@@ -82,6 +84,31 @@ def test_markers_of_folders_in_a_bucket_are_nobody_s_files(moto):
         assert store.steps() == [0]
     removed = lcstore.remove(url, storage_options=moto.options)
     assert removed.foreign == ()
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_what_s3_could_not_delete_is_not_taken_for_gone(moto, monkeypatch, always):
+    """It says so of single objects in an answer that is no failure, which s3fs passes over."""
+    backend = open_backend(moto.below(f"refused-{always}"), moto.options)
+    keys = [f"data/{name}" for name in "abc"]
+    for key in keys:
+        backend.put(key, b"x")
+    client = type(backend._fs)
+    call = client._call_s3
+
+    async def refusing(self, method, *given, **options):
+        if method == "delete_object" and always and options["Key"].endswith("b"):
+            raise PermissionError("AccessDenied")
+        if method != "delete_objects":
+            return await call(self, method, *given, **options)
+        some = [one for one in options.pop("Delete")["Objects"] if not one["Key"].endswith("b")]
+        answer = await call(self, method, *given, Delete={"Objects": some}, **options)
+        return answer | {"Errors": [{"Key": "b", "Code": "InternalError", "Message": "try again"}]}
+
+    monkeypatch.setattr(client, "_call_s3", refusing)
+    with pytest.raises(LcstoreError, match="AccessDenied") if always else nullcontext():
+        backend.delete_many(keys)
+    assert backend.list("") == ["data/b"] * always
 
 
 def test_writers_a_compactor_and_a_collector_beside_each_other(served):

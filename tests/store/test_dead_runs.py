@@ -12,9 +12,9 @@ import pytest
 import lcstore
 from lcstore import ConflictError, InvalidInputError
 from lcstore.maintain.dead import LEAST
-from lcstore.storage import moment
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
+from lcstore.write import moment
 from lcstore.write.guard import RECENT
 
 ORPHAN = "data/" + "5" * 32 + "/0/plain-float64.set/c.0"
