@@ -22,7 +22,7 @@ from lcstore.index.gone import none_left, unrecorded
 from lcstore.index.listing import LATEST, SAVED, Listing
 from lcstore.index.marked import bearers, bearers_of_tags
 from lcstore.storage.backend import Backend, exists
-from lcstore.storage.finding import near, stores_below
+from lcstore.storage.finding import FEW_LOOKS, near, stores_below
 from lcstore.storage.masking import without_secrets
 
 #: What is worth a line at a terminal, and no warning.
@@ -167,7 +167,7 @@ def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
     """Return what may have been meant by a place that is no store: stores below it, or names like its own."""
     found: list[str] = []
     with suppress(LcstoreError):
-        found = stores_below(url, storage_options, levels=2, most=_BELOW_SHOWN + 1)
+        found = stores_below(url, storage_options, levels=2, most=_BELOW_SHOWN + 1, looks=FEW_LOOKS)
     found = [one for one in found if one != url.rstrip("/")]  # unless it was made in this moment
     if not found:
         meant = ", ".join(map(without_secrets, near(url, storage_options)))

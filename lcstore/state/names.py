@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TypeAlias
 
 from lcstore.errors import InvalidInputError
@@ -130,6 +131,13 @@ def matcher(patterns: str | Iterable[str]) -> Callable[[Name], bool]:
         return any(_match_parts(glob, parts) for glob in globs)
 
     return matches
+
+
+@lru_cache(maxsize=1 << 16)
+def matching(patterns: tuple[str, ...], path: Name) -> tuple[str, ...]:
+    """Return those of some globs that match a name: each save asks the same of every tensor."""
+    parts = [_format_part(part) for part in path]
+    return tuple(pattern for pattern in patterns if _match_parts(_split(pattern), parts))
 
 
 def is_glob(pattern: str) -> bool:

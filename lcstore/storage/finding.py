@@ -6,6 +6,7 @@ a circle end, and a store that is reached in two ways has the name without a lin
 
 from __future__ import annotations
 
+import math
 import os
 import posixpath
 import re
@@ -30,8 +31,10 @@ MOST: Final = 1000
 
 #: Where this object is, there is a store.
 MARKER: Final = "lcstore.json"
-#: How many folders are looked into for stores that lie in another one: every first save does.
+#: How many folders are looked into for stores that lie in another one: every first save does ...
 LOOKS: Final = 256
+#: ... and for what may have been meant, by whoever gives the URL of no store.
+FEW_LOOKS: Final = 32
 #: Where its second copy is: a store that has lost the first one is still one.
 _COPIES: Final = "copies"
 #: Where records of states are: a store that has lost both is damaged, and no less a store.
@@ -62,6 +65,7 @@ def stores_below(
     *,
     levels: int = LEVELS,
     most: int = MOST,
+    looks: float = math.inf,
     sealed: bool = False,
 ) -> list[str]:
     """Return the URLs of the stores at or below a URL, in order.
@@ -74,6 +78,8 @@ def stores_below(
         How many folders deep to look.
     most
         Stop once so many are found.
+    looks
+        How many folders to look into, the nearest first.
     sealed
         Also return the folders that cannot be looked into: whoever opens one is told why.
 
@@ -90,7 +96,7 @@ def stores_below(
         return _in_memory(url.rstrip("/"), levels)[:most]
     look, root = _look_at(url, dict(storage_options or {}))
     with mapped("list", without_secrets(url)):
-        return _named(url, root, islice(_walk(look, root, levels, sealed=sealed), most))
+        return _named(url, root, islice(_walk(look, root, levels, looks, sealed=sealed), most))
 
 
 def stores_inside(
@@ -123,13 +129,8 @@ def stores_inside(
     if url.startswith("memory://"):
         return [one for one in _in_memory(url.rstrip("/"), LEVELS) if one != url.rstrip("/")][:most]
     look, root = _look_at(url, dict(storage_options or {}))
-    left = iter(range(LOOKS))
-
-    def bounded(folder: str) -> _Inside | None:
-        return look(folder) if next(left, None) is not None else _NOTHING
-
     with mapped("list", without_secrets(url)):
-        return _named(url, root, islice(_walk(bounded, root, LEVELS, own=own), most))
+        return _named(url, root, islice(_walk(look, root, LEVELS, LOOKS, own=own), most))
 
 
 def _named(url: str, root: str, found: Iterator[str]) -> list[str]:
@@ -236,13 +237,19 @@ def _leads_to_folder(link: os.DirEntry[str]) -> bool:
 
 
 def _walk(
-    look: _Look, root: str, levels: int, *, sealed: bool = False, own: Collection[str] | None = None
+    look: _Look,
+    root: str,
+    levels: int,
+    looks: float,
+    *,
+    sealed: bool = False,
+    own: Collection[str] | None = None,
 ) -> Iterator[str]:
     """Yield the folders of stores; with `own`, of those in the root, where a store has such folders."""
     top = os.path.realpath(root)
     pending, linked = deque([(root, top, levels)]), deque[tuple[str, int]]()
     seen: set[str] = set()
-    while pending or linked:
+    while (pending or linked) and len(seen) < looks:
         if pending:
             folder, real, left = pending.popleft()
         else:

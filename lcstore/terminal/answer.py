@@ -228,11 +228,12 @@ class Answer:
         if names_a_state:
             return names_a_state
         from lcstore.index.resolve import HEADLESS, has_states
+        from lcstore.storage.finding import FEW_LOOKS
 
         if has_states(self.backend()):
             self.next = f"lcstore verify {self.quoted}"
             return HEADLESS
-        below = self.stores_below(self.url, levels=2, most=_MOST_STORES + 1)
+        below = self.stores_below(self.url, levels=2, most=_MOST_STORES + 1, looks=FEW_LOOKS)
         if not below:
             return self._nearest()
         self.next = f"lcstore ls {self.quoted}"

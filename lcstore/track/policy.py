@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from lcstore.errors import InvalidInputError
-from lcstore.state.names import Name, match
+from lcstore.state.names import Name, matching
 from lcstore.state.roles import Role
 
 #: Characters of a policy's name.
@@ -164,7 +164,7 @@ class Policy:
         """Return the first rule for `path` that says `what`, or gives a role."""
         if not self.rules:  # it is asked several times for each tensor of each save
             return None
-        said = (rule for glob, rule in self.rules.items() if match(glob, path))
+        said = (self.rules[glob] for glob in matching(tuple(self.rules), path))
         return next((rule for rule in said if isinstance(rule, str) or what in rule), None)
 
 

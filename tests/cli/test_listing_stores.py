@@ -213,6 +213,25 @@ def test_a_prefix_of_a_bucket_that_may_not_be_listed_is_named(monkeypatch):
     fs.rm("/shut", recursive=True)
 
 
+def test_a_message_does_not_look_into_all_folders_of_a_data_set(monkeypatch):
+    fs, asked = MemoryFileSystem(), []
+    for number in range(200):
+        fs.pipe_file(f"/data/{number}/{number}/x", b"")
+
+    def ls(folder, **how):
+        asked.append(folder)
+        return MemoryFileSystem.ls(fs, folder, **how)
+
+    monkeypatch.setattr(fs, "ls", ls)
+    monkeypatch.setattr(finding.fsspec.core, "url_to_fs", lambda url, **options: (fs, "/data"))
+    assert stores_below("s3://data", looks=finding.FEW_LOOKS) == []
+    assert len(asked) <= 2 * finding.FEW_LOOKS
+    shown = call("show", "s3://data")
+    assert "there is no store here" in shown.stderr
+    assert len(asked) <= 6 * finding.FEW_LOOKS
+    fs.rm("/data", recursive=True)
+
+
 def test_links_to_folders_are_followed_once(tmp_path):
     runs, far = tmp_path / "runs", tmp_path / "far"
     save(str(runs / "deep" / "real"), 1)
