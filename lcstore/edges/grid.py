@@ -22,6 +22,8 @@ _AT_ONCE: Final = 1 << 18
 #: Magnitudes (log2) for which a grid is possible: beyond them unit or reciprocal leave the normal floats.
 _LOWEST: Final = {4: -90, 8: -900}
 _HIGHEST: Final = {4: 120, 8: 1000}
+#: The same of narrow floats. What a tensor of float16 grows to on its grid, and as much again, is finite in it.
+_HIGHEST_OF: Final = {"float16": 15 - HEADROOM, "bfloat16": 120}
 
 
 def track_dtype(name: str) -> np.dtype:
@@ -47,8 +49,7 @@ def exponent_of(magnitude: float, name: str) -> int | None:
         return None
     top = math.frexp(magnitude)[1]
     size = working_dtype(name).itemsize
-    limit = {"float16": 15, "bfloat16": 120}.get(name, _HIGHEST[size])
-    if not _LOWEST[size] <= top <= limit:
+    if not _LOWEST[size] <= top <= _HIGHEST_OF.get(name, _HIGHEST[size]):
         return None
     return top - GRID_BITS[size]
 

@@ -175,6 +175,19 @@ def test_a_tensor_that_outgrows_its_grid_is_set_anew():
     assert np.linalg.norm(back[1] - b - 0.02) < 3 * 0.01 * 80
 
 
+@pytest.mark.parametrize("largest", [3500, 32_000])
+def test_finite_float16_stays_finite_however_it_grows(largest):
+    """A grid had room for four times what float16 can hold: what was off by a little came back infinite."""
+    rng = np.random.default_rng(0)
+    weights = (rng.standard_normal((64, 64)) * largest / 4).clip(-largest, largest).astype(np.float16)
+    with lcstore.open(MemoryBackend.fresh(), policy=Policy(1.0, row_error=None)) as store:
+        for step in range(24):
+            store.save(step, {"model": {"weight": weights}})
+            assert np.isfinite(store.restore(step)["model"]["weight"]).all()
+            grown = weights.astype(np.float64) * 1.1 + rng.standard_normal(weights.shape) * largest / 10
+            weights = grown.clip(-65504, 65504).astype(np.float16)
+
+
 def test_growth_that_the_sample_misses_is_met_while_coding():
     rng = np.random.default_rng(5)
     saver = Saver()
