@@ -22,7 +22,7 @@ _AT_ONCE: Final = 1 << 18
 #: Magnitudes (log2) for which a grid is possible: beyond them unit or reciprocal leave the normal floats.
 _LOWEST: Final = {4: -90, 8: -900}
 _HIGHEST: Final = {4: 120, 8: 1000}
-#: The same of narrow floats. What a tensor of float16 grows to on its grid, and as much again, is finite in it.
+#: The same of narrow floats. What float16 grows to on its grid, and as much again, it still holds.
 _HIGHEST_OF: Final = {"float16": 15 - HEADROOM, "bfloat16": 120}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from shlex import quote
 from typing import Final
@@ -55,9 +55,16 @@ class Wanted:
     names
         ``"model/fc.weight"``, ``"model"`` for all below it, globs such as ``"model/*.bias"``, or several of
         these; None for everything.
+
+    Raises
+    ------
+    InvalidInputError
+        It is an iterator.
     """
 
     def __init__(self, names: str | Sequence[str] | None) -> None:
+        if isinstance(names, Iterator):  # used up where a read is tried again
+            raise InvalidInputError("names is a text or a list of them, not an iterator: give list(names)")
         texts = ["**"] if names is None else [names] if isinstance(names, str) else list(names)
         self._whole = "**" in texts
         self._texts = {text: place for place, text in reversed([*enumerate(texts)])}

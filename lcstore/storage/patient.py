@@ -20,6 +20,8 @@ from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
 from lcstore.futures import SafeFuture
 from lcstore.storage.backend import FULL, Backend, Leftovers, Names, refusal_of, told_lengths
 from lcstore.storage.deadline import deadline, remaining
+from lcstore.storage.jobs import REQUESTS
+from lcstore.storage.wave import ROOM
 
 R = TypeVar("R")
 
@@ -49,7 +51,7 @@ class Patience:
     ----------
     timeout
         Seconds that a request may take, all tries together. A try takes at most half of them while another
-        may follow. Infinity: for ever.
+        may follow. Infinity: for ever. What carries bytes has more: see `carrying`.
     retries
         How often a request that failed is tried again, where that may help.
     """
@@ -60,6 +62,13 @@ class Patience:
     def whole_save(self, nbytes: int) -> float:
         """Return how many seconds a save of that many bytes may take: rather too many than too few."""
         return 10 * self.timeout + nbytes / (1 << 20)
+
+    def carrying(self, nbytes: int) -> float:
+        """Return how many seconds more a try may take that carries so many bytes, a second for a MiB.
+
+        It shares its line with as many others as there are at a time.
+        """
+        return min(REQUESTS * nbytes, max(nbytes, ROOM)) / (1 << 20)
 
 
 #: For targets behind a network, unless told otherwise.
@@ -99,11 +108,13 @@ class PatientBackend:
 
     def put(self, key: str, data: Buffer) -> None:
         """Store a whole object."""
-        self._ask("write", key, partial(self.inner.put, key, data), UnknownOutcomeError)
+        more = self.patience.carrying(memoryview(data).nbytes)
+        self._ask("write", key, partial(self.inner.put, key, data), UnknownOutcomeError, more=more)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return the bytes of an object, or those of ``[start, end)`` that exist."""
-        return self._ask("read", key, partial(self.inner.get, key, start, end))
+        more = 0.0 if end is None else self.patience.carrying(max(0, end - (start or 0)))
+        return self._ask("read", key, partial(self.inner.get, key, start, end), more=more)
 
     def list(self, prefix: str, foreign: Names | None = None) -> Names:
         """Return every key below ``prefix/`` at any depth."""
@@ -147,18 +158,27 @@ class PatientBackend:
         return f"{type(self).__name__}({self.inner!r}, {self.patience!r})"
 
     def _ask(
-        self, verb: str, what: str, call: Callable[[], R], overdue: type[StorageError] = StorageError
+        self,
+        verb: str,
+        what: str,
+        call: Callable[[], R],
+        overdue: type[StorageError] = StorageError,
+        *,
+        more: float = 0.0,
     ) -> R:
-        """Return what a call returns; `overdue` is the error where nothing is known of how it ended."""
+        """Return what a call returns; `overdue` is the error where nothing is known of how it ended.
+
+        Each of two tries has so many seconds `more`.
+        """
         what = what or "everything"
-        with deadline(self.patience.timeout):
+        with deadline(self.patience.timeout + 2 * more):
             if _left() <= 0:
                 raise _gave_up(f"could not {verb}: the time for the whole is over", what)
             undecided, cause = False, ""
             for number in itertools.count(1):
                 last = number > self.patience.retries
                 try:
-                    return _within(call, self._for_a_try(last), verb, what, overdue, self.url)
+                    return _within(call, self._for_a_try(last, more), verb, what, overdue, self.url)
                 except StorageError as error:
                     undecided |= error.outcome_unknown
                     pause = _pause(number)
@@ -179,8 +199,8 @@ class PatientBackend:
                 time.sleep(pause)
         raise AssertionError
 
-    def _for_a_try(self, last: bool) -> float:
-        return _left() if last else min(_left(), self.patience.timeout / 2)
+    def _for_a_try(self, last: bool, more: float) -> float:
+        return _left() if last else min(_left(), self.patience.timeout / 2 + more)
 
 
 def patient(backend: Backend, timeout: float | None, retries: int | None) -> Backend:

@@ -103,6 +103,35 @@ def test_no_answer_is_an_error_in_time(silent):
     assert backend.get("a") == b"a"
 
 
+class SlowLink(MemoryBackend):
+    """Takes a while for what carries bytes."""
+
+    def _put(self, key, data):
+        time.sleep(0.4 * (len(data) > 1000))
+        super()._put(key, data)
+
+    def _get(self, key, start, end):
+        data = super()._get(key, start, end)
+        time.sleep(0.4 * (len(data) > 1000))
+        return data
+
+
+def test_what_carries_bytes_over_a_slow_link_has_more_time():
+    """Objects of a large save share the link: all were given up on their way, sent again, and given up."""
+    backend = PatientBackend(SlowLink("slow-link"), Patience(0.2, 3))
+    data = bytes(100_000)
+    backend.put("a", data)
+    assert backend.get("a", 0, 100_001) == data
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "seconds"),
+    [(0, 0), (1 << 15, 1), (1 << 20, 32), (1 << 23, 256), (1 << 26, 256), (1 << 29, 512)],
+)
+def test_how_much_more_time_it_has(nbytes, seconds):
+    assert Patience(60, 5).carrying(nbytes) == seconds
+
+
 def test_silence_after_an_error_tells_that_error(silent, monkeypatch):
     def fails_once(key, start, end):
         monkeypatch.undo()

@@ -174,6 +174,19 @@ def test_an_exact_name_that_is_not_there_is_an_error_with_the_nearest():
             use("model.fc1.weight")
 
 
+def test_names_that_can_be_gone_over_but_once_are_refused():
+    """They were used up where a read was tried again, which then gave nothing."""
+    store = filled(MemoryBackend.fresh(), 2)
+    for use in (
+        lambda names: store.restore(1, names=names),
+        lambda names: store[1].names(names),
+        lambda names: list(store.walk(names=names)),
+    ):
+        with pytest.raises(InvalidInputError, match="not an iterator"):
+            use(name for name in ["model"])
+        use({"model": 1}.keys())
+
+
 def test_one_value_is_not_read_by_a_glob_that_matches_some():
     store = filled(MemoryBackend.fresh(), 1)
     with pytest.raises(NotFoundError, match=r"holds several values at 'model/\*\*'.*names='model/\*\*'"):
