@@ -161,15 +161,16 @@ class Collector:
         report = self._report(contents, ripe, waiting, new=new, marks=len(marks), left=left)
         self._keep_lines(contents, ripe)
         self._delete(contents, ripe)
-        self._sweep(contents, marks)
+        self._delete_all("marks", marks)
+        self._delete_strays(contents)
         if self.durability.copies:
             put_late_copies(self.backend, contents)
         return report
 
-    def _sweep(self, contents: Contents, marks: Sequence[str]) -> None:
-        """Delete the marks that nothing refers to any more, and what is of no record and old."""
-        self._delete_all("marks", marks)
-        self._delete_all("strays", sorted(self._old(stray_copies(contents) + stray_names(contents))))
+    def _delete_strays(self, contents: Contents) -> None:
+        """Delete what is of no record, and of no save under way."""
+        found = self._old(stray_copies(contents) + stray_names(contents), self.untouched)
+        self._delete_all("strays", sorted(found))
 
     def _leftovers(self) -> Leavings:
         return take_away(self.backend, self.untouched, dry_run=self.dry_run)
@@ -192,7 +193,7 @@ class Collector:
 
         `new` is what would be condemned now, of a dry run.
         """
-        ages, oldest = self._ages([key for _, key in marked]), dict.fromkeys(new, 0.0)
+        ages, oldest = self._ages([key for _, key in marked], self.grace), dict.fromkeys(new, 0.0)
         for scope, key in marked:
             age = ages.get(key, 0.0)  # less than nothing where a clock was wrong
             oldest[scope] = max(oldest.get(scope, age), age)
@@ -208,28 +209,30 @@ class Collector:
     def _orphans(self, contents: Contents) -> set[str]:
         """Return the edges of no record whose objects are older than the grace: not of a save under way."""
         found = sorted(set(contents.data) - set(contents.stored))
-        old = self._old([min(contents.data[edge]) for edge in found])
+        old = self._old([min(contents.data[edge]) for edge in found], self.grace)
         return {edge for edge in found if min(contents.data[edge]) in old}
 
     def _old_layouts(self, contents: Contents) -> list[str]:
         """Return the layouts of no record that are older than the grace: of no save under way."""
-        old = self._old([keys.layout_key(digest) for digest in contents.idle_layouts])
+        old = self._old([*map(keys.layout_key, contents.idle_layouts)], self.grace)
         return [digest for digest in contents.idle_layouts if keys.layout_key(digest) in old]
 
-    def _old(self, found: Sequence[str]) -> set[str]:
-        """Return which of some objects were stored a grace ago or more."""
-        return {key for key, age in self._ages(found).items() if age >= self.grace}
+    def _old(self, found: Sequence[str], seconds: float) -> set[str]:
+        """Return which of some objects were stored so many seconds ago or more."""
+        return {key for key, age in self._ages(found, seconds).items() if age >= seconds}
 
-    def _ages(self, found: Sequence[str]) -> dict[str, float]:
-        """Return how many seconds ago those of some objects that are there were stored; 0 without a grace.
+    def _ages(self, found: Sequence[str], seconds: float) -> dict[str, float]:
+        """Return how many seconds ago those of some objects that are there were stored; 0 if none matter.
 
         That is by the storage's clock. A dry run, which stores nothing, goes by this machine's.
         """
-        if not self.grace or not found:
+        if not seconds or not found:
             return dict.fromkeys(found, 0.0)
         now = time.time() if self.dry_run else storage_clock(self.backend)
         created = list(spread(self._created, found, phase="ages", on_progress=self.on_progress))
         if now is None or (self.dry_run and all(at is None for at in created)):
+            if not self.grace:
+                return {}
             check_writable(self.backend)  # of what can only be read there is another reason to tell
             raise StorageError(
                 "this target does not tell when an object was stored, so no grace can be kept: "
@@ -238,10 +241,9 @@ class Collector:
         return {key: now - at for key, at in zip(found, created, strict=True) if at is not None}
 
     def _created(self, key: str) -> float | None:
-        try:
+        with suppress(NotFoundError):
             return self.backend.created(key)
-        except NotFoundError:
-            return None
+        return None
 
     @staticmethod
     def _new(contents: Contents, scopes: Iterable[Scope]) -> list[Scope]:

@@ -237,3 +237,23 @@ def test_names_of_states_that_never_came_go_once_they_are_old_and_not_while_a_sa
         assert [one[0] for one in store.history("model/w.weight", line="latest")] == [0, 1, 2, 3]
         assert store.at("gold").step == 3
     assert not [name for name in os.listdir(url / "names") if "silver" in name]
+
+
+def test_a_tag_of_a_save_under_way_stays_where_there_is_no_grace(tmp_path):
+    """It is stored before the record, and a save that stores nothing else is nowhere condemned."""
+    url = saved(tmp_path / "run", grace=0)
+    with lcstore.open(url, threads=1) as store:
+        store.resume()
+        put = store._writer.backend.put
+
+        def beside(key, data):
+            if key.startswith("nodes/"):
+                with lcstore.open(url, "r+", threads=1) as other:
+                    assert [name for name in other.backend.list("names") if "gold" in name]
+                    other.collect()
+            put(key, data)
+
+        store._writer.backend.put = beside
+        store.save(1, state(0), tags=["gold"])
+    with lcstore.open(url, "r") as store:
+        assert store.at("gold").step == 1
