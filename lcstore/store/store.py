@@ -129,11 +129,11 @@ class Store(Saving, Looking, Upkeep):
         """Return a state, loaded into `targets`; the next save begins a run in the place of what followed."""
         self._check_writable()
         with self._alone():
+            self._index.refresh(full=True)  # first: whatever fails, the next save goes on from where it did
             state = self._go_on(at, targets, **how)
-            head = self._writer.head
+            head, graph = self._writer.head, self._index.graph
             assert head is not None
             self._counts_on = False
-            graph = self._index.refresh(full=True)
             self._writer.begin_anew(ends_of_runs(graph, followers(graph, head.node)))
             return state
 

@@ -49,6 +49,31 @@ def test_the_run_that_went_astray_may_be_let_go_of():
         assert store.verify(level="decode").ok
 
 
+def test_a_rewind_that_fails_leaves_the_handle_where_it_was():
+    """The last listing of it failed, and the next save was a delta to the earlier state in the old run."""
+    failed = 0
+    for number in range(60):
+        backend, _ = astray()
+        left = [None]  # operations until one fails
+
+        def strikes(asked, left=left):
+            left[0] = None if left[0] is None else left[0] - 1
+            return left[0] == -1
+
+        faulty = FaultBackend(backend, {strikes: "eio"})
+        with lcstore.open(faulty, threads=1) as store:
+            store.resume()
+            before, left[0] = (store.node, store._writer.run_id), number
+            try:
+                store.rewind(2)
+            except StorageError:
+                failed += 1
+                assert (store.node, store._writer.run_id) == before
+        if not faulty.struck:
+            break
+    assert failed > 3
+
+
 def test_one_record_says_of_a_run_that_another_took_its_place():
     """Each of its states had one: a rewind far back stored thousands, one after another, within a save."""
     backend, nodes = astray(12)
