@@ -159,6 +159,37 @@ def test_what_is_refused_or_dropped_never_begins():
             future.result()
 
 
+def test_what_is_asked_for_beside_a_shutdown_ends(monkeypatch):
+    """It was dropped by the pool and not by us, and its future never ended."""
+    pool, going, late = Workers(1), threading.Event(), []
+    pool.submit(going.wait)
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def asked_first(self, wait=True, **how):
+        if not late:
+            late.append(pool.submit(print))
+        shutdown(self, wait, **how)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", asked_first)
+    threading.Timer(0.05, going.set).start()
+    pool.shutdown(cancel_futures=True)
+    with pytest.raises(CancelledError):
+        late[0].result(5)
+
+
+def test_what_a_thread_took_from_beside_a_shutdown_is_not_refused(monkeypatch):
+    """It was called refused, and was done all the same."""
+    pool, done = Workers(1), []
+
+    def refuse(self, work):
+        work()  # a thread that is at work comes by
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    pool.submit(done.append, 1).result(5)
+    assert done == [1]
+
+
 def test_a_job_that_nobody_began_for_an_interrupt_begins_with_the_next(monkeypatch):
     with Workers(1) as pool:
         done = []

@@ -1,56 +1,99 @@
-"""Rounding the codes of rows and columns of second moments: off by nothing in the mean."""
+"""Codes of rows and columns of second moments, such that values come back off by nothing in the mean.
+
+What was restored is coded again soon, and has hardly changed. So whatever values are off by in the mean adds
+up from restart to restart; and where each code is rounded to the nearest, what falls by less than half a unit
+in between never falls.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.factored import FINE
+from lcstore.kernels.factored import DROP_4, DROP_8, FINE, LAST_4, LAST_8
 
 #: Codes in an octave: step sizes are whole numbers of them, from 1 to 255.
 CODES: Final = 1 << FINE
-#: By the last four bits of a code: how many codes its value lies above what the logarithm gives. That is half
-#: a code, as values are cut to their codes, and what a straight line from octave to octave misses.
-_ABOVE: Final = CODES * np.log2(1 + (np.arange(CODES) + 0.5) / CODES) - np.arange(CODES)
-#: The same of the sum of a code, by row, and another one, by column.
-_OF_SUMS: Final = np.array([np.roll(_ABOVE, -at) for at in range(CODES)])
-#: How often codes are moved until they are off by nothing in the mean: what a code is off by changes with it.
-_ROUNDS: Final = 3
+#: Bits of a pattern below those of its code that count: of values that are coded again, codes are the same.
+_FINER: Final = 8
+#: How far one code's chance is from that of the one before, modulo 1.
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2
+#: What codes that are whole may be off by as they are computed.
+_NEARLY: Final = 1e-6
+#: A row is judged by its values in so many columns, and a column by those in so many rows.
+_SAMPLE: Final = 32
 
 
-def rounded(codes: Array, unit: int, counts: Array, others: Array) -> Array:
-    """Round codes to whole units, such that values of centres are off by nothing in the mean.
+class Levelling(NamedTuple):
+    """How values become levels: from how many codes above a centre one is not 0, and from how many below."""
 
-    Moments are often the same as what was restored last, but for a little. So whatever they are off by in the
-    mean adds up from restart to restart; and where each code is rounded to the nearest, what falls by less
-    than half a unit in between never falls.
+    step_size: int
+    above: int
+    below: int
+
+
+def _off(patterns: Array, rows: Array, columns: Array, by: Levelling) -> Array:
+    """Return by how many codes values come back larger than they are, ``float32``; 0 for those of zero."""
+    drop, last = (DROP_4, LAST_4) if patterns.itemsize == 4 else (DROP_8, LAST_8)
+    step_size, above, below = map(np.float32, by)
+    centres = rows.astype(np.float32)[:, None] + columns.astype(np.float32)
+    codes = (patterns >> (drop - _FINER)).astype(np.float32)
+    codes *= np.float32(2.0**-_FINER)
+    codes -= np.float32(0.5)  # what comes back has its code, and a half
+    off = np.minimum(centres, np.float32(last), out=centres) - codes
+    steps = np.floor((np.abs(off) + (step_size - above + np.float32(0.5))) / step_size) * step_size
+    off += np.where(off < 0, steps, np.where(off >= below, -steps, np.float32(0)))
+    off[patterns == 0] = 0
+    return off
+
+
+def _mean(off: Array, patterns: Array, axis: int) -> Array:
+    counts = np.maximum(1, np.count_nonzero(patterns, axis=axis))
+    found: Array = off.sum(axis=axis, dtype=np.float64) / counts
+    return found
+
+
+def set_right(patterns: Array, rows: Array, columns: Array, unit: int, by: Levelling) -> tuple[Array, Array]:
+    """Return codes of rows and columns, in whole units, by which values are off by nothing in the mean.
 
     Parameters
     ----------
-    codes
-        Those of rows or columns, ``float64[n]``.
+    patterns
+        The bits of values, ``int[r, c]``.
+    rows, columns
+        ``float64``: whole codes near which values lie; a single column of code 0 where columns have none.
     unit
-        Of what they become whole numbers.
-    counts
-        Which of them have values that are not zero.
-    others
-        What is added to each: the codes of all columns, or rows, in whole units.
+        Of what codes become whole numbers.
+    by
+        How values become levels.
     """
-    near = unit * np.rint(codes / unit)
-    if not counts.any() or not others.size:
-        return near
-    beside = np.bincount(others.astype(np.int64) % CODES, minlength=CODES) / others.size
-    above, exact, made = _OF_SUMS @ beside, codes[counts], near[counts]
-    for _ in range(_ROUNDS):
-        off = exact - made - above[made.astype(np.int64) % CODES]
-        lacking = round(float(off.sum()) / unit)
-        if not lacking:
-            break
-        sign = unit if lacking > 0 else -unit
-        each, more = divmod(abs(lacking), made.size)
-        made += sign * each
-        made[np.argpartition(-sign * off, more)[:more]] += sign
-    near[counts] = made
-    return near
+    some = _spread(patterns.shape[1])
+    by_row = patterns[:, some]
+    off = _mean(_off(by_row, rows, columns[some[: columns.size]], by), by_row, 1)
+    if columns.size > 1:
+        some = _spread(rows.size)
+        by_column = patterns[some]
+        left = _off(by_column, rows[some], columns, by) - off[some, None] * (by_column != 0)
+        columns = _rounded(columns - _mean(left, by_column, 0), unit)
+    return _rounded(rows - off, unit), columns
+
+
+def _rounded(codes: Array, unit: int) -> Array:
+    """Round codes to whole units, up or down by chance, the nearer the likelier: whole ones stay as they are.
+
+    Chance is low in discrepancy, so that the mean stays as well; and drawn from the codes, so that the same
+    values become the same bytes.
+    """
+    drawn = crc32(codes.tobytes()) / 2**32
+    chance = (drawn + _GOLDEN * np.arange(codes.size)) % 1.0
+    found: Array = unit * np.floor(codes / unit + _NEARLY + (1 - 2 * _NEARLY) * chance)
+    return found
+
+
+def _spread(size: int) -> Array:
+    """Return the places of some of so many, evenly spread."""
+    return np.arange(0, size, -(-size // _SAMPLE))

@@ -16,7 +16,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.bytelevels import frame_of_bytes
 from lcstore.codec.decode import Span
-from lcstore.codec.factorcodes import CODES, rounded
+from lcstore.codec.factorcodes import CODES, Levelling, set_right
 from lcstore.codec.fill import working, working_dtype
 from lcstore.codec.frame import Frame, Framed, framed, parse_frame
 from lcstore.codec.lossless import decode_lossless
@@ -83,7 +83,7 @@ def encode_factored(
     matrices, made, unit = [], _Levels(values.size, step_size, even), _unit(step_size)
     for stack in stacks:
         wide = stack.of(values)
-        factors = _fit(wide, stack, unit)
+        factors = _fit(wide, stack, unit, _levelling(step_size, even or stack.plain))
         if factors is None:
             return None
         matrices.append(Matrix(stack.part, *factors))
@@ -178,8 +178,7 @@ class _Levels:
         """
         part = matrix.part
         into = self.room.levels[part.at : part.at + part.size], self.room.escapes[self.found :]
-        thresholds = _thresholds(self._step_size, self._even or plain)
-        rule = part.phase, matrix.rows, matrix.columns, self._step_size, *thresholds
+        rule = part.phase, matrix.rows, matrix.columns, *_levelling(self._step_size, self._even or plain)
         self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
@@ -190,10 +189,9 @@ def _all_levels(values: Pieces, stacks: list[_Stack], matrices: list[Matrix], ma
     return Small(made.room.levels, made.room.escapes[: made.found]).whole()
 
 
-def _thresholds(step_size: int, even: bool) -> tuple[int, int]:
-    """Return from how many codes above the centre a level is not 0, and from how many below it."""
+def _levelling(step_size: int, even: bool) -> Levelling:
     above = max(1, round(_THRESHOLD * step_size))
-    return above, above if even else round(_BELOW * step_size)
+    return Levelling(step_size, above, above if even else round(_BELOW * step_size))
 
 
 def _stacks(parts: Iterable[Part]) -> Iterator[_Stack]:
@@ -226,7 +224,7 @@ def _unit(step_size: int) -> int:
     return 1 << max(0, step_size.bit_length() - _OF_STEP)
 
 
-def _fit(wide: Array, stack: _Stack, unit: int) -> tuple[Array, Array] | None:
+def _fit(wide: Array, stack: _Stack, unit: int, by: Levelling) -> tuple[Array, Array] | None:
     """Fit the codes of rows and columns; None where a value has no code."""
     part, filled, plain = stack
     rows, few = np.empty(part.rows), 0 if plain else part.cols
@@ -234,16 +232,20 @@ def _fit(wide: Array, stack: _Stack, unit: int) -> tuple[Array, Array] | None:
     if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
         return None
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
-    exact = np.clip(one + _octaves(rows), 1, last)
-    of_rows = unit * np.rint(exact / unit)
+    codes = np.clip(one + _octaves(rows), 1, last)
+    ratios = np.clip(_octaves(sums / np.where(sums > 0, weights, 1)), -_FARTHEST, _FARTHEST)
+    of_rows, of_columns = (
+        unit * np.rint(codes / unit),
+        np.zeros(1) if plain else unit * np.rint(ratios / unit),
+    )
+    whole, first = slice(int(part.phase > 0), (part.phase + part.size) // part.cols), -part.phase % part.cols
+    if whole.start < whole.stop:
+        grid = _patterns(wide)[first:][: (whole.stop - whole.start) * part.cols].reshape(-1, part.cols)
+        of_rows[whole], of_columns = set_right(grid[:, :filled], of_rows[whole], of_columns, unit, by)
     if plain:
         codes, empty = np.where(rows > 0, of_rows, 0).astype(np.int16), np.arange(part.cols) >= filled
         return codes, np.where(empty, -np.max(codes), 0).astype(np.int16)
-    ratios = np.clip(_octaves(sums / np.where(sums > 0, weights, 1)), -_FARTHEST, _FARTHEST)
-    of_columns = unit * np.rint(ratios / unit)
-    if sums.any():
-        exact += (ratios - of_columns)[sums > 0].mean()
-    of_rows = np.minimum(rounded(exact, unit, rows > 0, of_columns[sums > 0]), _FARTHEST)
+    of_rows, of_columns = np.minimum(of_rows, _FARTHEST), np.clip(of_columns, -_FARTHEST, _FARTHEST)
     # Where all values are zero, no centre above 0 remains, whatever the other factor.
     empty_row = -np.max(of_columns, initial=0, where=sums > 0)
     empty_column = -np.max(of_rows, initial=0, where=rows > 0)

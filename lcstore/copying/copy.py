@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from functools import partial
@@ -183,19 +184,21 @@ class _Copy:
         if not listing.nodes and (unknown := unrecorded(listing)):
             self._refuse("", CorruptionError(unknown, key=keys.NODES))
         refs, exact, layouts, spare = dict[str, ObjectRef](), set[str](), set[str](), set[str]()
-        named_by = dict[str, str]()
+        named_by = defaultdict[str, set[str]](set)
         marks = listing.marks({name.node for name in listing.nodes})
         needed = stood_on(listing.nodes, marks.hidden)
 
         def node(key: str, record: NodeRecord) -> None:
-            named_by[record.edge.id] = key
+            digests = [digest for _, digest in split_layouts(record.layout)]
+            for name in (record.edge.id, *map(keys.layout_half, digests)):
+                named_by[name].add(key)
             refs.update({ref.key: ref for ref in record.objects})
             exact.update(ref.key for ref in (record.exact.objects if record.exact is not None else ()))
             these = layouts if keys.parse_node_key(key).node in needed else spare
-            these.update(keys.layout_key(digest) for _, digest in split_layouts(record.layout))
+            these.update(map(keys.layout_key, digests))
 
         def edge(key: str, record: EdgeRecord) -> None:
-            named_by[record.edge.id] = key
+            named_by[record.edge.id].add(key)
             refs.update({ref.key: ref for ref in record.edge.objects})
 
         self._read(NODE, listing.below(keys.NODES), node)

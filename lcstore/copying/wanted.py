@@ -18,7 +18,7 @@ class Wanted:
     """What is to be copied: objects, and records by their kind in the order in which they are stored.
 
     Of the objects, those that are condemned need not be there, or whole. `named_by` has the keys of records,
-    by the edges that they name.
+    by the edges and (the first halves of) the layouts that they name.
     """
 
     objects: list[ObjectRef] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Wanted:
     lost: frozenset[str] = frozenset()
     copies: frozenset[str] = frozenset()
     marks: Marks = field(default_factory=Marks)
-    named_by: dict[str, str] = field(default_factory=dict)
+    named_by: Mapping[str, Set[str]] = field(default_factory=dict)
 
     @property
     def nodes(self) -> set[str]:
@@ -57,8 +57,8 @@ def condemned_of(listing: Listing, found: Iterable[str], exact: Set[str]) -> fro
     return frozenset(filter(is_marked, found)) if marked else frozenset()
 
 
-def still_going(before: Set[str], now: Set[str], named_by: Mapping[str, str]) -> str | None:
-    """Return a condemnation of an edge that was there without the record which names it now.
+def still_going(before: Set[str], now: Set[str], named_by: Mapping[str, Set[str]]) -> str | None:
+    """Return a condemnation of an edge or layout that was there without any record which names it now.
 
     A collector that condemned it a grace ago may have looked for its record just before that was stored. It
     deletes condemnations after what they are about.
@@ -68,12 +68,13 @@ def still_going(before: Set[str], now: Set[str], named_by: Mapping[str, str]) ->
     before, now
         What was in the target before the first record was stored, and after the last one.
     named_by
-        Keys of records, by the edges that they name.
+        As `Wanted` has it.
     """
     for key in sorted(key for key in before & now if key.startswith(f"{keys.CONDEMNED}/")):
         with suppress(CorruptionError):  # somebody else's file
             name = markkeys.parse_condemned_key(key)
-            if name.scope == markkeys.WHOLE_EDGE and named_by.get(name.edge, key) not in before:
+            by = named_by.get(name.edge, ()) if name.scope in (markkeys.WHOLE_EDGE, markkeys.LAYOUT) else ()
+            if by and before.isdisjoint(by):
                 return key
     return None
 

@@ -65,7 +65,8 @@ class Workers(ThreadPoolExecutor):
         try:
             super().submit(self._work)
         except RuntimeError as error:
-            future.cancel()
+            if not future.cancel():  # a thread took it, or what shuts down has dropped it
+                return future
             if "shutdown" not in str(error):
                 raise
             if "interpreter shutdown" in str(error):
@@ -83,10 +84,11 @@ class Workers(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Begin nothing any more; with `cancel_futures` not even what was asked for."""
-        with suppress(Empty):
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        with suppress(Empty):  # now that no more can come
             while cancel_futures:
                 self._todo.get_nowait()[0].cancel()
-        super().shutdown(wait, cancel_futures=cancel_futures)
+        super().shutdown(wait)
 
 
 def _do(future: SafeFuture[Any], call: Callable[[], Any]) -> None:

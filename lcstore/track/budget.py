@@ -66,5 +66,4 @@ def _errors(columns: Columns) -> Iterator[tuple[int, float]]:
     for index in np.flatnonzero((columns.op == ADD) & (columns.scale > 0)).tolist():
         step, unit = int(columns.shift[index]), int(columns.grid[index])
         error = stepsizes.error_at(step, unit, float(columns.scale[index]))
-        if LEAST_ERROR <= error <= MOST_ERROR:
-            yield index, error
+        yield index, max(LEAST_ERROR, min(MOST_ERROR, error))

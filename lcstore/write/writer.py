@@ -358,7 +358,7 @@ class Writer:
             ) from error
         if not gone:
             self._foreign = self._doubtful = False
-            self._guard.looked = Moment.now()
+            self._guard.looked = self._began
             layout = self.track.layout
             self._named_layout = None if layout is None else (layout, record.layout)
         return gone

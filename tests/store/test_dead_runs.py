@@ -178,5 +178,29 @@ def test_a_run_that_was_collected_as_dead_and_is_alive_stands_on_nothing_that_is
         assert store.verify("restore").ok
 
 
+def test_a_listing_that_took_long_is_as_old_as_its_beginning(monkeypatch):
+    """A run is silent from its last record on, and its writer took the end of the listing behind that."""
+    backend = MemoryBackend.fresh()
+    passed, clocks = [0.0], moment._clocks
+    monkeypatch.setattr(moment, "_clocks", lambda: tuple(clock + passed[0] for clock in clocks()))
+    with lcstore.open(backend, threads=1) as store:
+        store.save(0, weights(0))
+        backend, slow = store._writer.backend, []
+        put, listed = backend.put, backend.list
+
+        def stored(key, data):
+            put(key, data)
+            slow.extend(["once"] * key.startswith("nodes/"))
+
+        def late(*given):
+            passed[0] += 40.0 * len(slow)
+            slow.clear()
+            return listed(*given)
+
+        backend.put, backend.list = stored, late
+        store.save(1, weights(1))
+        assert not store._writer._guard.looked.is_within(RECENT)
+
+
 def test_a_run_is_not_taken_for_dead_before_its_writer_looks_again():
     assert 2 * RECENT <= LEAST

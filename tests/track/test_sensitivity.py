@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lcstore
+from lcstore.edges.columns import ADD
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layout import Layout, make_layout
 from lcstore.state.frameworks import HostArray
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
+from lcstore.track import stepsizes
+from lcstore.track.budget import Budget
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.sensitivity import LEAST, MOST, Sensitivity, divide, moments_of
 from lcstore.write.entries import layout_entries
@@ -221,6 +225,14 @@ def test_a_resumed_handle_goes_on_with_its_budget():
         store.save(30, states[30])
         # It is told from step sizes, of which there are four to the octave, and which are kept for long.
         assert store._writer.track.held.budget.factor == pytest.approx(before, rel=0.25)
+
+
+@pytest.mark.parametrize(("told", "factor"), [(8.4, 8 / 0.35), (7.0, 7 / 0.35), (0.01, 0.05 / 0.35)])
+def test_a_resumed_handle_goes_on_at_the_bound_of_errors(told, factor, monkeypatch):
+    """Errors a rounding past it were left out, and with all of them there saves began as without a budget."""
+    monkeypatch.setattr(stepsizes, "error_at", lambda *given: told)
+    columns = SimpleNamespace(op=np.array([ADD]), scale=np.ones(1), shift=np.zeros(1), grid=np.zeros(1))
+    assert Budget().begun({0: 0.35}, columns).factor == pytest.approx(factor)
 
 
 def test_weighted_is_true_or_false():
