@@ -124,6 +124,19 @@ def test_an_interrupt_of_who_waits_leaves_the_lock_free():
     assert future.result(1) == 3
 
 
+def test_an_interrupt_while_the_lock_is_taken_again_leaves_it_taken():
+    """It was not, and whoever then let go of it met an error in the place of the interrupt."""
+
+    class Interrupted(Condition):
+        def acquire(self, *given):
+            raise KeyboardInterrupt
+
+    condition = Interrupted()
+    with condition:
+        assert not condition.wait(0.01)
+        assert condition._is_owned()
+
+
 def test_futures_are_those_of_the_standard_library():
     with Workers(2) as pool:
         slow = pool.submit(time.sleep, 0.2)

@@ -21,7 +21,7 @@ def without_gaps(values: Pieces) -> tuple[bytes, Pieces] | None:
 
     None where there is no gap.
     """
-    if not values.given:
+    if not (values.given and all(part.size for _, part in values.given)):
         return None
     begins = np.array([at for at, _ in values.given], np.int64)
     ends = begins + np.array([part.size for _, part in values.given], np.int64)

@@ -8,7 +8,16 @@ from dataclasses import replace
 from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
 from lcstore.index.contents import Contents
+from lcstore.index.index import Index
 from lcstore.maintain.verdict import Scope
+
+
+def if_newest(contents: Contents | None, index: Index) -> Contents | None:
+    """Return contents, unless states were saved since: what is kept of them may be none of these."""
+    graph = index.graph
+    seen = graph.nodes if contents is None else contents.graph.nodes
+    late = any(node not in seen and node not in graph.hidden for node in graph.nodes)
+    return None if late else contents
 
 
 def collected_from(

@@ -109,17 +109,18 @@ def forecast(
     going
         What would be let go of before.
     collected
-        What the collection would do that leaves the compactor's contents.
+        What the collection would do that leaves the compactor's contents, where it has some.
 
     Raises
     ------
     CorruptionError
         A record cannot be read, or a kept state not be restored: nothing can be said then.
     """
-    contents = compactor.contents or read_contents(backend, None, on_progress, compactor.index.known)
+    left = compactor.contents
+    contents = left or read_contents(backend, None, on_progress, compactor.index.known)
     sizes = all_sizes(backend, contents)
     now, deleted = sum(sizes.values()) + bytes_left(left_over(backend)), 0
-    if collected is not None:
+    if collected is not None and left is not None:
         deleted = collected.deleted_bytes
         now += deleted - collected.deleted_leftover_bytes  # these were counted
     _let_go(contents, going)

@@ -339,6 +339,7 @@ class Upkeep(Soundness, Labelling):
             can only be read, as an archive: a dry run is refused too, since nothing can come of it.
         """
         from lcstore.check.verify import check_level
+        from lcstore.maintain.afterwards import if_newest
         from lcstore.retention.parse import as_rule
         from lcstore.store.nightly import run_parts
 
@@ -352,7 +353,6 @@ class Upkeep(Soundness, Labelling):
         # What is no level and no size is told before anything is done.
         check_level(level)
         self._compactor(**bounds)
-
         leaves: Contents | None = None  # of a dry run, which plans for what its own collection would leave
 
         def collect() -> CollectReport:
@@ -361,13 +361,13 @@ class Upkeep(Soundness, Labelling):
             return report
 
         def compact(retained: RetireReport) -> CompactReport:
-            how = {"on_progress": on_progress, "client": client, "contents": leaves}
+            how = {"on_progress": on_progress, "client": client, "contents": if_newest(leaves, self._index)}
             going = frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)
             return self._compact(going, dry_run=dry_run, **bounds, **how)
 
         def foresee(report: MaintainReport) -> None:
             if report.compacted is not None and report.retained is not None and dry_run:
-                compactor = self._compactor(max_bytes=max_bytes, contents=leaves)
+                compactor = self._compactor(max_bytes=max_bytes, contents=if_newest(leaves, self._index))
                 how = report.retained.retired, on_progress, report.collected
                 report.forecast = found = self._forecast(compactor, *how)
                 report.compacted = replace(report.compacted, bytes_written=found.compaction_writes)

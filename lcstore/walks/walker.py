@@ -42,6 +42,7 @@ class Walker:
         self.goes_on = False
         self._held: Composer | None = None
         self._node: str | None = None
+        self._stored_bytes = 0  # of all that what is held was made of
         self._ahead = Readahead(reader)
 
     def forget(self) -> None:
@@ -145,6 +146,6 @@ class Walker:
         read, goes_on = self._ahead.edges_to(node, wanted, self._node)
         start = self._held if goes_on else None
         composer = Composer([*map(self._ahead.edge, read)], node.layout, node.columns, wanted, start=start)
-        if start is None:
-            check_unstored(composer.nbytes, stored_bytes(read))
+        self._stored_bytes = stored_bytes(read) + (0 if start is None else self._stored_bytes)
+        check_unstored(composer.nbytes, self._stored_bytes)
         return composer

@@ -34,8 +34,10 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
     """
     name = _pin_name(node, by)
     too_late = is_too_late(index, node)  # a pin that is left behind would show what is no more whole
-    if not too_late and name not in bearers(Listing.take(backend, TAGS).named, "pin", {node}):
-        set_name(backend, "pin", name, node)
+    if not too_late:
+        held = name in bearers(Listing.take(backend, TAGS).named, "pin", {node})
+        set_name(backend, "pin", name, node)  # again, too: who did before may have died before it was durable
+    if not too_late and not held:
         try:
             # As for a save: whoever condemns from now on sees the pin.
             too_late = is_too_late(index, node)

@@ -203,3 +203,24 @@ def test_what_is_plain_and_changes_is_foretold_too():
         done = store.compact()
         assert done.bytes_written == pytest.approx(taken(backend) - before, rel=0.02)
         assert told.bytes_written == pytest.approx(done.bytes_written, rel=0.35)
+
+
+def test_a_forecast_beside_a_run_that_saves_is_of_what_is_kept():
+    """All that was kept had been saved meanwhile, and nothing of what was seen was to be left."""
+    backend, left = filled(), []
+    with lcstore.open(backend, threads=1) as run:
+        weights = run.resume()["model"]["w.weight"]
+
+        def saves(asked):
+            if left and (asked.name, asked.key) == ("list", left[-1]):
+                left.pop()
+                for step in range(30, 33) if not left else ():
+                    run.save(step, {"model": {"w.weight": weights * np.float32(step / 30)}, "n": step})
+            return False
+
+        with lcstore.open(FaultBackend(backend, {saves: "eio"}), "r+", threads=1) as store:
+            quiet = store.maintain("latest:2", dry_run=True).forecast
+            left += ["retired", "retired"]  # its second listing, which says what is to be let go of
+            found = store.maintain("latest:2", dry_run=True).forecast
+    assert not left
+    assert quiet.bytes_collected / 2 < found.bytes_collected < found.bytes_now / 2

@@ -15,6 +15,9 @@ from forged import SECRET, Forge, one_state, text
 import lcstore
 from lcstore import limits
 from lcstore.errors import CorruptionError, LcstoreError, LimitError
+from lcstore.format import keys
+from lcstore.format.hashing import hash_of
+from lcstore.format.records import NodeRecord, record_id
 from lcstore.storage.memory import MemoryBackend
 
 BIG = 1 << 36
@@ -296,6 +299,35 @@ def test_values_of_zeros_are_bounded_by_a_limit_that_can_be_raised(forge, monkey
         assert store.restore("latest", names="model/w")["model"]["w"].any()
         monkeypatch.setattr(limits, "MAX_UNSTORED_BYTES", 1 << 36)
         assert store.restore("latest")["model"]["zeros"].size == 1 << 25
+
+
+def test_walks_are_bounded_by_what_is_stored_as_restores_are(monkeypatch):
+    """From the second state on they took what a layout claims."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none", threads=1) as store:
+        for step in range(3):
+            store.save(step, {"model": {"w": np.ones((64, 64), np.float32) + step / 100}})
+    objects = backend.snapshot()
+    last = max(key for key in objects if key.startswith("nodes/"))
+    record = json.loads(objects.pop(last))
+    (part,) = record["edge"]["parts"]
+    layout = json.loads(objects[f"layouts/{part['layout']}.json"])
+    ((name, _, chunk),) = layout["pools"]
+    data = text(layout | {"pools": [[name, 1 << 26, chunk]]})
+    part["layout"] = hash_of(data)
+    objects[f"layouts/{part['layout']}.json"] = data
+    data = text(record)
+    objects[keys.node_key(NodeRecord.from_bytes(data, key=last).name(record_id(data)))] = data
+    monkeypatch.setattr(limits, "MAX_UNSTORED_BYTES", 1 << 24)
+    with lcstore.open(MemoryBackend.fresh(objects), "r", threads=1) as store:
+        for use in (
+            lambda: store.restore(2),
+            lambda: store.diff(1, 2),
+            lambda: list(store.walk([1, 2])),
+            lambda: list(store.history("model/w")),
+        ):
+            with pytest.raises(LimitError):
+                use()
 
 
 def test_a_layout_of_100_000_tensors_is_read_in_time(forge):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sys
 from collections import Counter
 
@@ -246,6 +248,25 @@ def test_what_a_killed_process_let_go_of_is_let_go_of_once_it_is_collected(top, 
         with lcstore.open(tmp_path / str(seed) / "run", "r") as store:
             assert (1 in store.steps()) is (what == "exact")
             assert store.verify("restore").ok
+
+
+def test_a_pin_that_is_set_again_outlives_a_power_cut(top, tmp_path):
+    """Who had set it died before that was durable; it was there already, and nothing was stored."""
+    with lcstore.open(top / "run", durability="none", threads=1) as store:
+        node = store.save(0, {"step": 0}).node
+        store.save(1, {"step": 1})
+    for died in range(1, 20):
+        with power_loss(top) as disk:
+            disk.die_at = died
+            with contextlib.suppress(Crash), lcstore.open(top / "run", threads=1) as store:
+                store.pin(node, by="me")
+            disk.die_at = None
+            with lcstore.open(top / "run", threads=1) as store:
+                store.pin(node, by="me")
+            for seed in range(6):
+                into = disk.crash(seed, tmp_path / f"{died}-{seed}")
+                assert [*(into / "run" / "names").glob("pin*")]
+        shutil.rmtree(top / "run" / "names")
 
 
 @pytest.fixture(scope="module")
