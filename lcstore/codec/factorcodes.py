@@ -78,17 +78,17 @@ def set_right(patterns: Array, rows: Array, columns: Array, unit: int, by: Level
         some = _spread(rows.size)
         by_column = patterns[some]
         left = _off(by_column, rows[some], columns, by) - off[some, None] * (by_column != 0)
-        columns = _rounded(columns - _mean(left, by_column, 0), unit)
-    return _rounded(rows - off, unit), columns
+        columns = _rounded(columns - _mean(left, by_column, 0), unit, by_column)
+    return _rounded(rows - off, unit, by_row), columns
 
 
-def _rounded(codes: Array, unit: int) -> Array:
+def _rounded(codes: Array, unit: int, drawn_from: Array) -> Array:
     """Round codes to whole units, up or down by chance, the nearer the likelier: whole ones stay as they are.
 
-    Chance is low in discrepancy, so that the mean stays as well; and drawn from the codes, so that the same
-    values become the same bytes.
+    Chance is low in discrepancy, so that the mean stays as well; and drawn from the bits of values, so that
+    the same ones become the same bytes on any machine.
     """
-    drawn = crc32(codes.tobytes()) / 2**32
+    drawn = crc32(drawn_from.tobytes()) / 2**32
     chance = (drawn + _GOLDEN * np.arange(codes.size)) % 1.0
     found: Array = unit * np.floor(codes / unit + _NEARLY + (1 - 2 * _NEARLY) * chance)
     return found
