@@ -128,8 +128,7 @@ def decode_kinds(frame: Frame) -> Array:
     CorruptionError
         They do not decode.
     """
-    ends = np.cumsum(frame.directory).tolist()
-    parts = [frame.payload[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    parts = frame.parts
     kind = np.dtype(f"i{frame.dtype.itemsize}")
     if len(parts) == 1:
         out: Array = _decode_levels(parts[0], frame, frame.count).astype(kind, copy=False)

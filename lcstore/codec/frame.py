@@ -52,6 +52,12 @@ class Frame:
         """Number of blocks, the last of which may be short."""
         return -(-self.count // (1 << self.block))
 
+    @property
+    def parts(self) -> list[memoryview]:
+        """The bytes of the frames within, where the directory has their lengths."""
+        ends = np.cumsum(self.directory).tolist()
+        return [self.payload[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
 
 class About(TypedDict):
     """What a frame says besides its levels.

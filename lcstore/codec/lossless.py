@@ -137,7 +137,9 @@ class LosslessReader:
         room = room or Room()
         self._turned = False
         self._room = room
-        self._whole = _whole(frame)
+        self._whole = decode_kinds(frame) if frame.coder == f.KINDS else None
+        if frame.coder == f.GAPS:
+            self._whole = with_gaps(frame, decode_lossless(inner_frame(frame)))
         if self._whole is not None:
             return
         if frame.coder != f.PLANES:
@@ -150,11 +152,8 @@ class LosslessReader:
             return
         self._width, self._turned = frame.directory.size, bool(frame.parameter)
         words = frame.count * frame.dtype.itemsize // self._width
-        self._planes, at = [], 0
-        for length in frame.directory.tolist():
-            plane = parse_frame(frame.payload[at : at + length], expected=words, proved=frame.proved)
-            self._planes.append(inner_bytes(plane, room))
-            at += length
+        inner = [parse_frame(part, expected=words, proved=frame.proved) for part in frame.parts]
+        self._planes = [inner_bytes(plane, room) for plane in inner]
 
     def read(self, low: int, out: Array) -> None:
         """Fill `out`, contiguous and no longer than a span, with elements from `low` on: a segment's first.
@@ -192,13 +191,6 @@ class LosslessReader:
         What is decoded is valid until the next plane is.
         """
         return self._turned and len(self._planes) == 4 and all(plane.is_raw for plane in self._planes[:3])
-
-
-def _whole(frame: Frame) -> Array | None:
-    """Return the elements of a frame that is decoded at once; None for others."""
-    if frame.coder == f.GAPS:
-        return with_gaps(frame, decode_lossless(inner_frame(frame)))
-    return decode_kinds(frame) if frame.coder == f.KINDS else None
 
 
 def sample_of(array: Array) -> Array:

@@ -275,14 +275,9 @@ def _parse(frame: Frame) -> tuple[StepSize, Predictor, Array]:
     return step, Predictor(shape, orders, bool(cubic)), patterns.view(frame.dtype)
 
 
-def _parts(frame: Frame) -> list[memoryview]:
-    ends = np.cumsum(frame.directory).tolist()
-    return [frame.payload[end - size : end] for end, size in zip(ends, frame.directory.tolist(), strict=True)]
-
-
 def _kinds(frame: Frame, special: int) -> Array | None:
     """Return for each element 0, or 1 more than the place of its special value; None if there are none."""
-    parts = _parts(frame)
+    parts = frame.parts
     if len(parts) != 1 + (special > 0):
         raise CorruptionError("the frame's special values do not fit its parts")
     if not special:
@@ -298,7 +293,7 @@ def _kinds(frame: Frame, special: int) -> Array | None:
 
 def _decode_levels(frame: Frame, gone: Array | None) -> Array:
     left = frame.count - (0 if gone is None else int(np.count_nonzero(gone)))
-    inner = parse_frame(_parts(frame)[0], expected=left)
+    inner = parse_frame(frame.parts[0], expected=left)
     if inner.quantizer != f.LINEAR or inner.dtype not in _LEVELS[frame.dtype.itemsize == 8]:
         raise CorruptionError("the frame's levels are not integers")
     coded = restored(inner, make_filler(inner), np.empty(left, inner.dtype))
