@@ -61,10 +61,17 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator
     reports = [one.report for one in tended if one.report is not None]
     seen = [report.forecast for report in reports if report.forecast is not None]
     if seen:
-        now, later = sum(one.bytes_now for one in seen), sum(one.bytes_collected for one in seen)
+        now, merged = sum(one.bytes_now for one in seen), sum(one.bytes_compacted for one in seen)
+        later, without = sum(one.bytes_collected for one in seen), sum(one.bytes_without for one in seen)
         some = f"the {counted(len(seen), 'store')} of {len(tended)} whose bytes are known,"
         where = "all" if len(seen) == len(tended) else some
-        yield f"In {where} {size(now)} now, and about {size(later)} once compacted and collected."
+        once = f"about {size(merged)} once compacted, and {size(later)} once collected after that"
+        yield f"In {where} {size(now)} now, {once}."
+        if without < later:
+            yield (
+                f"Without merged edges, which keep restores short, {size(without)} would be left: "
+                "`--max-bytes 0`."
+            )
         short = sum(not one.has_room for one in seen)
         if short:
             yield f"The disk lacks room to compact {counted(short, 'store')} of these: make some first."

@@ -205,8 +205,12 @@ def test_a_dry_run_below_a_prefix_tells_the_bytes_of_each_store_and_of_all(tmp_p
     assert all(one.pop("room") > 0 for one in (*alone, *told))
     assert told == alone
     said = " ".join(call("maintain", str(tmp_path), *keep).stdout.split())
-    total = size(sum(one["bytes_now"] for one in alone))
-    assert f"In all {total} now, and about" in said
+    now, merged, later, without = (
+        sum(one[f"bytes_{when}"] for one in alone) for when in ("now", "compacted", "collected", "without")
+    )
+    once = f"about {size(merged)} once compacted, and {size(later)} once collected after that"
+    assert f"In all {size(now)} now, {once}." in said
+    assert ("would be left: `--max-bytes 0`" in said) is (without < later)
     assert re.search(rf"Note: \S*{tmp_path.name}/b: .*no state has", said)
     assert "In all" not in call("maintain", str(tmp_path), *keep, "--apply").stdout
     keep = ("--keep", "best:1:loss")
