@@ -234,18 +234,16 @@ def _fit(wide: Array, stack: _Stack, unit: int, by: Levelling) -> tuple[Array, A
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
     codes = np.clip(one + _octaves(rows), 1, last)
     ratios = np.clip(_octaves(sums / np.where(sums > 0, weights, 1)), -_FARTHEST, _FARTHEST)
-    of_rows, of_columns = (
-        unit * np.rint(codes / unit),
-        np.zeros(1) if plain else unit * np.rint(ratios / unit),
-    )
+    of_rows = unit * np.rint(codes / unit)
+    of_columns = np.zeros(1) if plain else unit * np.rint(ratios / unit)
     whole, first = slice(int(part.phase > 0), (part.phase + part.size) // part.cols), -part.phase % part.cols
     if whole.start < whole.stop:
         grid = _patterns(wide)[first:][: (whole.stop - whole.start) * part.cols].reshape(-1, part.cols)
         of_rows[whole], of_columns = set_right(grid[:, :filled], of_rows[whole], of_columns, unit, by)
+    of_rows, of_columns = (np.clip(some, -_FARTHEST, _FARTHEST) for some in (of_rows, of_columns))
     if plain:
         codes, empty = np.where(rows > 0, of_rows, 0).astype(np.int16), np.arange(part.cols) >= filled
         return codes, np.where(empty, -np.max(codes), 0).astype(np.int16)
-    of_rows, of_columns = np.minimum(of_rows, _FARTHEST), np.clip(of_columns, -_FARTHEST, _FARTHEST)
     # Where all values are zero, no centre above 0 remains, whatever the other factor.
     empty_row = -np.max(of_columns, initial=0, where=sums > 0)
     empty_column = -np.max(of_rows, initial=0, where=rows > 0)
