@@ -101,7 +101,11 @@ class LocalBackend(BaseBackend):
     def _write(self, path: str, folder: str, data: memoryview) -> None:
         """Have a file with some bytes, which are durable, appear under its name."""
         temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(12)}"
-        fd = self._create(temporary, folder)
+        try:
+            fd = self._create(temporary, folder)
+        except NotADirectoryError as error:
+            key = os.path.relpath(path, self.root)
+            raise StorageError("a file is in the place of its folder: move it away", key=key) from error
         try:
             try:
                 write_all(fd, data)
