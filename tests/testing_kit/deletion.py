@@ -157,7 +157,7 @@ class ByAgeAlone(Collector):
         contents, verdict = self._judged(None)
         scopes = list(condemnable(contents, verdict, set(contents.data)))
         self._delete(contents, scopes)
-        self._sweep(contents, loose_marks(contents, scopes))
+        self._delete_all("marks", loose_marks(contents, scopes))
 
 
 class CondemnsLate(Collector):
