@@ -323,7 +323,8 @@ def _reordered(
         if sorted(order) != [*range(len(order))]:
             raise InvalidInputError(
                 f"its group {number} has {_shown(theirs, ours)} in the store, and {_shown(ours, theirs)} "
-                "here: moments would go to other parameters"
+                f"here, so moments would go to other parameters: {_LEAVE_OUT}. Or, where layers were "
+                "renamed, rename them in what store.resume() returns, and load that with load_state_dict"
             )
         lists = {key: group[key] for key in ("params", "param_names") if key in group}
         found.append({**group, **{key: [of[place] for place in order] for key, of in lists.items()}})

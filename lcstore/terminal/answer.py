@@ -238,7 +238,8 @@ class Answer:
             return self._nearest()
         self.next = f"lcstore ls {self.quoted}"
         names = ", ".join(below[:_MOST_STORES]) + ", ..." * (len(below) > _MOST_STORES)
-        return f"there is no store here, but below: {names}"
+        every = "`ls`, `stats`, `verify`, `cp` and `maintain` take all that are below"
+        return f"there is no store here, but below: {names} ({every})"
 
     def _nearest(self) -> str:
         """Return what may have been meant by a URL where there is nothing."""
