@@ -10,14 +10,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from glob import has_magic
 from typing import IO, Any, Final
 
 import fsspec
+from fsspec.implementations.dirfs import DirFileSystem
 
 from lcstore.errors import ConflictError, InvalidInputError
 from lcstore.storage.backend import mapped
 from lcstore.storage.local import sync_directory
-from lcstore.storage.traits import is_pattern
 
 #: Seconds between tries to remove what was half written: threads of Zarr may write to it for a moment yet.
 _PAUSES: Final = 0.02, 0.2
@@ -52,11 +53,17 @@ def check_literal(fs: Any, path: str, url: str) -> None:
     InvalidInputError
         The target is not local, and `*`, `?` or `[` are in the path.
     """
-    if not is_local(fs) and is_pattern(fs, path):
+    if not is_local(fs) and _is_pattern(fs, path):
         raise InvalidInputError(
             f"{url}: *, ? and [ in the path of what is to be fetched or overwritten are patterns to fsspec, "
             "which may name other files: rename it, or copy it to a local folder"
         )
+
+
+def _is_pattern(fs: Any, path: str) -> bool:
+    while isinstance(fs, DirFileSystem):
+        fs, path = fs.fs, f"{fs.path}/{path}"
+    return has_magic(path)
 
 
 def _check_free(fs: Any, path: str, url: str, overwrite: bool, *, folder: str | None = None) -> None:

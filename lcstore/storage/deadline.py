@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from typing import Final
 
 _ends: Final[ContextVar[float | None]] = ContextVar("lcstore-deadline", default=None)
+#: Whether the length that is asked for is only a bound of that of an object.
+unsized: Final[ContextVar[bool]] = ContextVar("lcstore-unsized", default=False)
 
 
 @contextmanager

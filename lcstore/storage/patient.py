@@ -19,7 +19,7 @@ from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
 from lcstore.futures import SafeFuture
 from lcstore.storage.backend import FULL, Backend, Leftovers, Names, refusal_of, told_lengths
-from lcstore.storage.deadline import deadline, remaining
+from lcstore.storage.deadline import deadline, remaining, unsized
 from lcstore.storage.jobs import REQUESTS
 from lcstore.storage.wave import ROOM
 
@@ -113,7 +113,8 @@ class PatientBackend:
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return the bytes of an object, or those of ``[start, end)`` that exist."""
-        more = 0.0 if end is None else self.patience.carrying(max(0, end - (start or 0)))
+        nbytes = 0 if end is None or unsized.get() else max(0, end - (start or 0))
+        more = self.patience.carrying(nbytes)
         return self._ask("read", key, partial(self.inner.get, key, start, end), more=more)
 
     def list(self, prefix: str, foreign: Names | None = None) -> Names:

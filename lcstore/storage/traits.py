@@ -6,7 +6,6 @@ The page ``docs/targets.md`` and ``lcstore doctor`` say the same, in the same wo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from glob import has_magic
 from typing import Any, Final
 
 from fsspec.implementations.dirfs import DirFileSystem
@@ -105,13 +104,6 @@ def target_of(fs: Any) -> Any:
     while isinstance(fs, DirFileSystem):
         fs = fs.fs
     return fs
-
-
-def is_pattern(fs: Any, path: str) -> bool:
-    """Return whether fsspec, told to delete or fetch a path, takes it for a pattern: it may match others."""
-    while isinstance(fs, DirFileSystem):
-        fs, path = fs.fs, f"{fs.path}/{path}"
-    return has_magic(path)
 
 
 def _refusal(names: set[str]) -> str | None:

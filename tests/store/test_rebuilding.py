@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -331,9 +332,11 @@ def test_layouts_of_no_record_lose_their_copies_with_them():
         stray = keys.copy_key("ab" * 32)
         backend.put(stray, b"of nothing")
         store.retire(0)
-        before = set(backend.list(keys.COPIES))
         store.collect()
-        assert before - set(backend.list(keys.COPIES)) >= {stray}
+        assert stray in backend.list(keys.COPIES)  # it may be that of a save under way
+        backend._space.objects[stray] = b"of nothing", time.time() - 4000
+        store.collect()
+        assert stray not in backend.list(keys.COPIES)
         assert verify(backend, "checksum").ok
 
 
