@@ -139,6 +139,7 @@ class Walker:
     def _from(self, node: Node) -> Composer:
         """Begin at a node, with nothing of it yet."""
         self._held, self._node = Composer([], node.layout, node.columns, []), node.name.node
+        self._stored_bytes = sum(ref.nbytes for ref in node.record.objects)
         return self._held
 
     def _composer(self, node: Node, wanted: Sequence[int]) -> Composer:

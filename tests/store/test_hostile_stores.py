@@ -330,6 +330,20 @@ def test_walks_are_bounded_by_what_is_stored_as_restores_are(monkeypatch):
                 use()
 
 
+def test_walks_from_an_exact_state_on_are_not_taken_for_forged(monkeypatch):
+    """What they hold was stored as exact values, and nothing more of what did not change since."""
+    backend, weights = MemoryBackend.fresh(), np.random.default_rng(0).standard_normal((256, 256), np.float32)
+    with lcstore.open(backend, durability="none", threads=1) as store:
+        for step in range(4):
+            store.save(step, {"model": {"w.weight": weights, "v.weight": weights + step // 3}, "step": step})
+    monkeypatch.setattr(limits, "MAX_UNSTORED_BYTES", 1 << 10)
+    with lcstore.open(backend, "r", threads=1) as store:
+        for steps in ([0, 1, 2, 3], [1, 2, 3], [2, 3], [3, 1]):
+            assert [step for step, _ in store.walk(steps)] == steps
+        assert len([*store.history("model/w.weight")]) == 4
+        assert len(store.diff(0, 2))
+
+
 def test_a_layout_of_100_000_tensors_is_read_in_time(forge):
     count = 100_000
     structure = ["dict", [f"layers.{i}.attention.query.weight" for i in range(count)], ["tensor"] * count]
