@@ -63,7 +63,8 @@ def check_literal(fs: Any, path: str, url: str) -> None:
 def _is_pattern(fs: Any, path: str) -> bool:
     while isinstance(fs, DirFileSystem):
         fs, path = fs.fs, f"{fs.path}/{path}"
-    return has_magic(path)
+    # In a URL of the web a question mark is none, to fsspec neither.
+    return has_magic(path.replace("?", "") if path.startswith(("http://", "https://")) else path)
 
 
 def _check_free(fs: Any, path: str, url: str, overwrite: bool, *, folder: str | None = None) -> None:

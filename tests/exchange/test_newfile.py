@@ -10,11 +10,12 @@ from threading import Thread
 
 import fsspec
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.spec import AbstractFileSystem
 
 import lcstore
 from lcstore.errors import InvalidInputError
-from lcstore.exchange.newfile import new_folder
+from lcstore.exchange.newfile import check_literal, new_folder
 
 
 def test_a_thread_that_writes_on_for_a_moment_leaves_no_folder(tmp_path):
@@ -156,3 +157,14 @@ def test_a_path_that_is_a_pattern_is_not_overwritten():
         (Path(at) / "zarr.json").write_text("new")
     assert fs.cat_file("/patterns/out1/zarr.json") == fs.cat_file("/patterns/out[1]/zarr.json") == b"old"
     assert fs.cat_file("/patterns/out[2]/zarr.json") == b"new"
+
+
+def test_what_is_a_pattern_to_fsspec():
+    memory = fsspec.filesystem("memory")
+    for path in ("/a/b", "https://host/model.npz?token=1&name=x"):
+        check_literal(memory, path, path)
+    check_literal(fsspec.filesystem("file"), "/a/exp[1]", "")
+    inside = DirFileSystem("/exp[1]", memory)
+    for fs, path in ((memory, "/a/?"), (memory, "https://host/*"), (inside, "a"), (memory, "/a/[1]")):
+        with pytest.raises(InvalidInputError, match="patterns"):
+            check_literal(fs, path, path)
