@@ -14,12 +14,14 @@ from lcstore.errors import CorruptionError
 
 #: Bytes of a gap that is left out: a run takes 16, and the zeros of byte planes a bit each or more.
 _LEAST: Final = 256
+#: One element in so many is left out at least: frames of gaps are copied, and decoded at once.
+_PART: Final = 16
 
 
 def without_gaps(values: Pieces) -> tuple[bytes, Pieces] | None:
     """Return the runs of values between gaps, as a frame's directory has them, and these side by side.
 
-    None where there is no gap.
+    None where there is too little between them.
     """
     if not (values.given and all(part.size for _, part in values.given)):
         return None
@@ -33,7 +35,7 @@ def without_gaps(values: Pieces) -> tuple[bytes, Pieces] | None:
     first = np.flatnonzero(opens)
     sizes = ends[np.append(first[1:], opens.size) - 1] - begins[first]
     count = int(sizes.sum())
-    if (values.size - count) * values.dtype.itemsize < _LEAST:
+    if (values.size - count) * _PART < values.size:
         return None
     runs = np.stack((gaps[first], sizes), axis=1).astype("<u8")
     return runs.tobytes(), values.moved(begins - np.cumsum(gaps), count)
