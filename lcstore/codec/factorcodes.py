@@ -37,24 +37,23 @@ class Levelling(NamedTuple):
 
 
 def _off(patterns: Array, rows: Array, columns: Array, by: Levelling) -> Array:
-    """Return by how many codes values come back larger than they are, ``float32``; 0 for those of zero."""
+    """Return by how many codes values come back larger than they are; 0 for zeros, and what may be larger.
+
+    These lie between `above` and `below` under their centre. Once restored, none do.
+    """
     drop, last = (DROP_4, LAST_4) if patterns.itemsize == 4 else (DROP_8, LAST_8)
     step_size, above, below = map(np.float32, by)
     centres = rows.astype(np.float32)[:, None] + columns.astype(np.float32)
-    codes = (patterns >> (drop - _FINER)).astype(np.float32)
-    codes *= np.float32(2.0**-_FINER)
-    codes -= np.float32(0.5)  # what comes back has its code, and a half
-    off = np.minimum(centres, np.float32(last), out=centres) - codes
+    codes = (patterns >> (drop - _FINER)).astype(np.float32) * np.float32(2.0**-_FINER)
+    off = np.minimum(centres, np.float32(last)) + np.float32(0.5) - codes  # a half is put behind a code
     steps = np.floor((np.abs(off) + (step_size - above + np.float32(0.5))) / step_size) * step_size
+    larger = (off >= above) & (off < below)
     off += np.where(off < 0, steps, np.where(off >= below, -steps, np.float32(0)))
-    off[patterns == 0] = 0
-    return off
+    return np.where(larger | (patterns == 0), np.float32(0), off)
 
 
 def _mean(off: Array, patterns: Array, axis: int) -> Array:
-    counts = np.maximum(1, np.count_nonzero(patterns, axis=axis))
-    found: Array = off.sum(axis=axis, dtype=np.float64) / counts
-    return found
+    return np.asarray(off.sum(axis, np.float64) / np.maximum(1, np.count_nonzero(patterns, axis)))
 
 
 def set_right(patterns: Array, rows: Array, columns: Array, unit: int, by: Levelling) -> tuple[Array, Array]:
@@ -78,7 +77,9 @@ def set_right(patterns: Array, rows: Array, columns: Array, unit: int, by: Level
         some = _spread(rows.size)
         by_column = patterns[some]
         left = _off(by_column, rows[some], columns, by) - off[some, None] * (by_column != 0)
-        columns = _rounded(columns - _mean(left, by_column, 0), unit, by_column)
+        exact = columns - _mean(left, by_column, 0)
+        columns = unit * np.rint(exact / unit)
+        off -= (exact - columns).mean()
     return _rounded(rows - off, unit, by_row), columns
 
 
@@ -90,8 +91,7 @@ def _rounded(codes: Array, unit: int, drawn_from: Array) -> Array:
     """
     drawn = crc32(drawn_from.tobytes()) / 2**32
     chance = (drawn + _GOLDEN * np.arange(codes.size)) % 1.0
-    found: Array = unit * np.floor(codes / unit + _NEARLY + (1 - 2 * _NEARLY) * chance)
-    return found
+    return np.asarray(unit * np.floor(codes / unit + _NEARLY + (1 - 2 * _NEARLY) * chance))
 
 
 def _spread(size: int) -> Array:

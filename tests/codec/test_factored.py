@@ -258,7 +258,7 @@ def test_what_is_far_below_its_row_takes_less_where_it_may_come_back_larger(step
         data = encode_factored(flat, [Part(0, flat.size, 500, 0)], step, even=even)
         assert_as_promised(flat, back_of(data), step, even)
         sizes.append(len(data))
-    assert sizes[1] < 0.82 * sizes[0]
+    assert sizes[1] < 0.8 * sizes[0]
 
 
 @pytest.mark.parametrize("bad", [-1.0, -0.0, np.nan, np.inf, -np.inf])
@@ -387,7 +387,7 @@ def test_levels_outside_of_matrices_stand_for_zero():
 
 
 @pytest.mark.parametrize("step_size", [8, 16, 32, 64])
-@pytest.mark.parametrize(("spread", "most"), [(0.1, 0.05), (0.6, 0.1), (1.0, 0.5)])
+@pytest.mark.parametrize(("spread", "most"), [(0.1, 0.05), (0.6, 0.1), (1.0, 0.35)])
 def test_moments_are_off_by_little_in_the_mean_however_often_they_are_coded(step_size, spread, most):
     """Each restart had made them larger, the more the less they were products, and steps by them shorter."""
     random = np.random.default_rng(0)

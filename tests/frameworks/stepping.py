@@ -13,9 +13,8 @@ SAVED = (1, 12)
 MORE, NEAR = 50, 0.5
 SHAPES = ((48, 96), (160, 40))
 #: A step from restored statistics may be that much larger than the exact one, and in its largest element:
-#: Lamb scales a step to the size of the weights, first moments below a bit are off by their own size, and
-#: Adamax divides by what may come back 2.4 octaves too small itself, not by its root.
-SANE, LARGEST = 4.0, 6.5
+#: Lamb scales a step to the size of the weights, and first moments below a bit are off by their own size.
+SANE, LARGEST = 4.0, 6.0
 
 
 def gradients(steps: int, seed: int = 0) -> Iterator[list[np.ndarray]]:
