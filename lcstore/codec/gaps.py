@@ -35,7 +35,7 @@ def without_gaps(values: Pieces) -> tuple[bytes, Pieces] | None:
     first = np.flatnonzero(opens)
     sizes = ends[np.append(first[1:], opens.size) - 1] - begins[first]
     count = int(sizes.sum())
-    if (values.size - count) * _PART < values.size:
+    if values.size - count < max(values.size // _PART, _LEAST // values.dtype.itemsize):
         return None
     runs = np.stack((gaps[first], sizes), axis=1).astype("<u8")
     return runs.tobytes(), values.moved(begins - np.cumsum(gaps), count)

@@ -72,6 +72,8 @@ def test_zeros_between_parts_cost_nothing(dtype):
     parts = [(0, values[:9000]), (9000 + 256 // values.itemsize - 1, values[9000:])]
     count = values.size + 256 // values.itemsize - 1
     assert parse_frame(encode_lossless(Pieces(parts, count, values.dtype))).coder == f.PLANES
+    behind = Pieces([(0, values[:40])], 40 + 256 // values.itemsize - 1, values.dtype)  # a small chunk
+    assert parse_frame(encode_lossless(behind)).coder != f.GAPS
     for gap, coder in ((1200, f.PLANES), (1400, f.GAPS)):  # what lies between large tensors is no matter
         parts = [(0, values[:9000]), (9000 + gap, values[9000:])]
         frame = parse_frame(encode_lossless(Pieces(parts, values.size + gap, values.dtype)))
