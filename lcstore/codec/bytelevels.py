@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
+from lcstore.bitkernels import huffman
 from lcstore.codec.decode import Levels, Room
 from lcstore.codec.frame import About, Frame, frame_pieces
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Coded, encode_levels
 from lcstore.coders.tables import SYMBOLS, CodeTable
 from lcstore.errors import CorruptionError
-from lcstore.kernels import huffman
 
 #: Bytes are coded only where that saves this part of them; the rest is copied.
 MUST_SAVE: Final = 0.02

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from lcstore.arrays import Array
+from lcstore.bitkernels import bits, pack, runs, wide
+from lcstore.bitkernels.escapes import decode_escapes
 from lcstore.codec.frame import Frame
 from lcstore.coders import format as f
 from lcstore.coders.tables import CodeTable
 from lcstore.errors import CorruptionError
-from lcstore.kernels import bits, pack, runs, wide
-from lcstore.kernels.escapes import decode_escapes
 from lcstore.once import once
 
 _NONE: Final = np.empty(0, np.int64)

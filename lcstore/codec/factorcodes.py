@@ -14,12 +14,11 @@ from zlib import crc32
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.factored import DROP_4, DROP_8, FINE, LAST_4, LAST_8
+from lcstore.coders.rowsort import Part
+from lcstore.kernels import factored as kernels
 
 #: Codes in an octave: step sizes are whole numbers of them, from 1 to 255.
-CODES: Final = 1 << FINE
-#: Bits of a pattern below those of its code that count: of values that are coded again, codes are the same.
-_FINER: Final = 8
+CODES: Final = 1 << kernels.FINE
 #: How far one code's chance is from that of the one before, modulo 1.
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 #: What codes that are whole may be off by as they are computed.
@@ -36,33 +35,37 @@ class Levelling(NamedTuple):
     below: int
 
 
-def _off(patterns: Array, rows: Array, columns: Array, by: Levelling) -> Array:
-    """Return by how many codes values come back larger than they are; 0 for zeros, and what may be larger.
+def sampled(patterns: Array, part: Part, filled: int) -> tuple[Array, Array]:
+    """Return the bits in some columns of a part, and in some rows, each of these beside the other.
 
-    These lie between `above` and `below` under their centre. Once restored, none do.
+    Of a row, `filled` elements hold values. What the first row and the last one lack is zero.
     """
-    drop, last = (DROP_4, LAST_4) if patterns.itemsize == 4 else (DROP_8, LAST_8)
-    step_size, above, below = map(np.float32, by)
-    centres = rows.astype(np.float32)[:, None] + columns.astype(np.float32)
-    codes = (patterns >> (drop - _FINER)).astype(np.float32) * np.float32(2.0**-_FINER)
-    off = np.minimum(centres, np.float32(last)) + np.float32(0.5) - codes  # a half is put behind a code
-    steps = np.floor((np.abs(off) + (step_size - above + np.float32(0.5))) / step_size) * step_size
-    larger = (off >= above) & (off < below)
-    off += np.where(off < 0, steps, np.where(off >= below, -steps, np.float32(0)))
-    return np.where(larger | (patterns == 0), np.float32(0), off)
+    _, _, cols, phase = part
+    columns, rows = range(filled)[_spread(filled)], range(part.rows)[_spread(part.rows)]
+    by_row = np.zeros((part.rows, len(columns)), patterns.dtype)
+    by_column = np.zeros((cols, len(rows)), patterns.dtype)
+    for place, column in enumerate(columns):
+        first = column < phase  # the first row lacks it
+        found = patterns[first * cols + column - phase :: cols]
+        by_row[first : first + found.size, place] = found
+    for place, row in enumerate(rows):
+        low = row * cols - phase
+        found = patterns[max(low, 0) : low + cols]
+        by_column[max(-low, 0) :][: found.size, place] = found
+    return by_row, by_column[:filled]
 
 
-def _mean(off: Array, patterns: Array, axis: int) -> Array:
-    return np.asarray(off.sum(axis, np.float64) / np.maximum(1, np.count_nonzero(patterns, axis)))
-
-
-def set_right(patterns: Array, rows: Array, columns: Array, unit: int, by: Levelling) -> tuple[Array, Array]:
+def set_right(
+    by_row: Array, by_column: Array, rows: Array, columns: Array, unit: int, by: Levelling
+) -> tuple[Array, Array]:
     """Return codes of rows and columns, in whole units, by which values are off by nothing in the mean.
+
+    Where values were restored and have hardly changed, they come back as they are.
 
     Parameters
     ----------
-    patterns
-        The bits of values, ``int[r, c]``.
+    by_row, by_column
+        As from `sampled`.
     rows, columns
         ``float64``: whole codes near which values lie; a single column of code 0 where columns have none.
     unit
@@ -70,30 +73,35 @@ def set_right(patterns: Array, rows: Array, columns: Array, unit: int, by: Level
     by
         How values become levels.
     """
-    some = _spread(patterns.shape[1])
-    by_row = patterns[:, some]
-    off = _mean(_off(by_row, rows, columns[some[: columns.size]], by), by_row, 1)
+    near = columns[_spread(len(by_column))] if columns.size > 1 else np.zeros(by_row.shape[1])
+    beside, off = _offsets(by_row, rows, near, np.zeros(near.size), by)
+    rows = rows - beside
+    exact = rows - off
     if columns.size > 1:
         some = _spread(rows.size)
-        by_column = patterns[some]
-        left = _off(by_column, rows[some], columns, by) - off[some, None] * (by_column != 0)
-        exact = columns - _mean(left, by_column, 0)
-        columns = unit * np.rint(exact / unit)
-        off -= (exact - columns).mean()
-    return _rounded(rows - off, unit, by_row), columns
+        wanted = columns - sum(_offsets(by_column, columns, rows[some], off[some], by))
+        columns = unit * np.rint(wanted / unit)
+        exact += (wanted - columns).mean()
+    return _rounded(exact, unit, crc32(by_row.sum().tobytes())), columns
 
 
-def _rounded(codes: Array, unit: int, drawn_from: Array) -> Array:
+def _offsets(patterns: Array, rows: Array, columns: Array, known: Array, by: Levelling) -> Array:
+    """Return by how many codes each row is too high, beside where it was, and in the mean."""
+    out = np.empty((2, rows.size))
+    high, wide, more = (some.astype(np.float32) for some in (rows, columns, known))
+    kernels.offsets(patterns.ravel(), high, wide, more, by.step_size, by.above, by.below, out[0], out[1])
+    return out
+
+
+def _rounded(codes: Array, unit: int, seed: int) -> Array:
     """Round codes to whole units, up or down by chance, the nearer the likelier: whole ones stay as they are.
 
-    Chance is low in discrepancy, so that the mean stays as well; and drawn from the bits of values, so that
-    the same ones become the same bytes on any machine.
+    Chance is low in discrepancy, so that the mean stays as well.
     """
-    drawn = crc32(drawn_from.tobytes()) / 2**32
-    chance = (drawn + _GOLDEN * np.arange(codes.size)) % 1.0
+    chance = (seed / 2**32 + _GOLDEN * np.arange(codes.size)) % 1.0
     return np.asarray(unit * np.floor(codes / unit + _NEARLY + (1 - 2 * _NEARLY) * chance))
 
 
-def _spread(size: int) -> Array:
+def _spread(size: int) -> slice:
     """Return the places of some of so many, evenly spread."""
-    return np.arange(0, size, -(-size // _SAMPLE))
+    return slice(0, size, -(-size // _SAMPLE))

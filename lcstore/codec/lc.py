@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABCMeta
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +18,6 @@ from lcstore.codec.fill import working
 from lcstore.codec.frame import Frame, Framed, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
-from lcstore.codec.placed import Placed
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor, choose
 from lcstore.codec.stepsize import StepSize
@@ -33,6 +33,19 @@ _ENTROPIES = ("auto", "symbol", "pack", "runs")
 
 #: Where a bound leaves more than one part of so many, so many values are kept exactly to see what that takes.
 _HARDLY, _SAMPLE = 8, 1 << 16
+
+
+class Placed(ABCMeta):
+    """The type of codecs that are serializers in Zarr v3.
+
+    Zarr refuses a codec in the wrong place with the name of its class, which therefore tells the right one.
+    """
+
+    def __repr__(cls) -> str:
+        return (
+            f"<class '{cls.__module__}.{cls.__qualname__}', which Zarr v3 takes as "
+            'serializer={"name": "lcstore.lc", "configuration": {...}}, with compressors=None>'
+        )
 
 
 class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]

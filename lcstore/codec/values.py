@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.bitkernels.wide import narrow_levels
 from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.fill import (
     MANTISSA,
@@ -31,7 +32,6 @@ from lcstore.coders.entropy import Small, encode_any, encode_levels, encode_smal
 from lcstore.coders.tables import TableCache
 from lcstore.kernels import quantize
 from lcstore.kernels.sums import common_steps, to_levels
-from lcstore.kernels.wide import narrow_levels
 
 #: Elements that share a scale.
 _BLOCK = 1 << f.BLOCK

@@ -10,8 +10,7 @@ import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
 from zarr.registry import register_codec
 
-from lcstore.codec.lc import LCCodec
-from lcstore.codec.placed import Placed
+from lcstore.codec.lc import LCCodec, Placed
 from lcstore.errors import CorruptionError
 
 #: What the arrays of a store have in their configuration, if anything.

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
+from lcstore.bitkernels import huffman, pack, runs, wide
 from lcstore.coders import format as f
 from lcstore.coders.momentary import momentary
 from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache
-from lcstore.kernels import huffman, pack, runs, wide
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
 _PIECES, _PIECE = 64, 1 << 11

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.bitkernels import huffman
 from lcstore.errors import CorruptionError
-from lcstore.kernels import huffman
 from lcstore.once import once
 
 SYMBOLS = 256
@@ -106,6 +107,11 @@ class CodeTable:
         """Read what `to_bytes` wrote; `CorruptionError` for anything else."""
         if len(data) > _MOST_BYTES:
             raise CorruptionError(f"the code table has {len(data)} bytes; it cannot have so many")
+        return cls._read(bytes(data))
+
+    @classmethod
+    @lru_cache(maxsize=512)  # frames of a path, or saved one after another, often have the same
+    def _read(cls, data: bytes) -> CodeTable:
         raw = np.frombuffer(data, np.uint8)
         nibbles = np.stack((raw & 15, raw >> 4), axis=1).reshape(-1).tolist()
         lengths: list[int] = []

@@ -23,77 +23,85 @@ from typing import Any, Final
 #: Kernels of a run of float32 weights with Adam's moments, in the order in which saves, deltas and restores
 #: need them, and the types of their arguments; ``!`` marks an array that may not be written.
 TYPICAL: Final[tuple[tuple[str, str], ...]] = (
-    ("sample.gather", "float32[::1], int64[::1], float64[::1]"),
-    ("grid.largest_pattern", "uint32[::1], int64, uint32[::1]"),
-    ("planes.split_planes", "uint32[::1], int64, uint8[::1], int64[::1]"),
+    ("kernels.sample.gather", "float32[::1], int64[::1], float64[::1]"),
+    ("kernels.grid.largest_pattern", "uint32[::1], int64, uint32[::1]"),
+    ("kernels.planes.split_planes", "uint32[::1], int64, uint8[::1], int64[::1]"),
     (
-        "quantize.coarse_levels",
+        "kernels.quantize.coarse_levels",
         "float32[::1], int32[::1], int64, int16[::1], float64[::1], int16[::1], int8[::1], "
         "int64[::1], int64[::1]",
     ),
-    ("pack.any_level", "int8[::1]"),
-    ("huffman.histogram", "uint8[::1], int64[::1]"),
-    ("pack.count_symbols", "int8[::1], int64, int64, int64[::1]"),
-    ("huffman.code_lengths", "int64[::1], uint8[::1]"),
-    ("huffman.assign_codes", "uint8[::1], uint32[::1]"),
-    ("huffman.code_bits", "int64[::1], uint8[::1]"),
+    ("bitkernels.pack.any_level", "int8[::1]"),
+    ("bitkernels.huffman.histogram", "uint8[::1], int64[::1]"),
+    ("bitkernels.pack.count_symbols", "int8[::1], int64, int64, int64[::1]"),
+    ("bitkernels.huffman.code_lengths", "int64[::1], uint8[::1]"),
+    ("bitkernels.huffman.assign_codes", "uint8[::1], uint32[::1]"),
+    ("bitkernels.huffman.code_bits", "int64[::1], uint8[::1]"),
     (
-        "pack.encode_pack",
+        "bitkernels.pack.encode_pack",
         "int8[::1], int64[::1], int64, int64, int64, int64, uint32[::1], uint8[::1], uint16[:, ::1]",
     ),
-    ("runs.tokenize", "int8[::1], int64, uint8[::1], uint32[::1], int64[::1]"),
-    ("runs.extra_bits", "uint8[::1]"),
-    ("huffman.entropy", "int64[::1], float64[::1]"),
-    ("scales.equal_runs", "int16[::1], int16[::1], uint32[::1]"),
+    ("bitkernels.runs.tokenize", "int8[::1], int64, uint8[::1], uint32[::1], int64[::1]"),
+    ("bitkernels.runs.extra_bits", "uint8[::1]"),
+    ("bitkernels.huffman.entropy", "int64[::1], float64[::1]"),
+    ("kernels.scales.equal_runs", "int16[::1], int16[::1], uint32[::1]"),
     (
-        "factored.fit_roots",
+        "kernels.factored.fit_roots",
         "float32[::1], int32[::1], int64, int64, float64[::1], float32[::1], float32[::1]",
     ),
     (
-        "factored.factored_levels",
+        "kernels.factored.offsets",
+        "int32[::1], float32[::1], float32[::1], float32[::1], int64, int64, int64, float64[::1], "
+        "float64[::1]",
+    ),
+    (
+        "kernels.factored.factored_levels",
         "int32[::1], int64, int16[::1], int16[::1], int64, int64, int64, int8[::1], int64[::1]",
     ),
-    ("factored.arrange_rows", "int8[::1], int64, uint32[::1], int64"),
-    ("quantize.linear_values", "int8[::1], float64[::1], int64, float32[::1]"),
-    ("factored.factored_values", "int8[::1], int64, int16[::1], int16[::1], int64, int32[::1]"),
-    ("sample.root_mean_square", "float64[::1], float64[::1]"),
-    ("sample.follow_mean", "float64[::1], float64, float64, float64[::1], float64[::1], float64[::1]"),
-    ("sample.shares", "float64[::1], int64[::1], float64, float64, float64, float64[::1]"),
-    ("rows.note_sizes", "float32[::1], float32, float64, bool, float32[::1], float32[::1]"),
+    ("kernels.factored.arrange_rows", "int8[::1], int64, uint32[::1], int64"),
+    ("kernels.quantize.linear_values", "int8[::1], float64[::1], int64, float32[::1]"),
+    ("kernels.factored.factored_values", "int8[::1], int64, int16[::1], int16[::1], int64, int32[::1]"),
+    ("kernels.sample.root_mean_square", "float64[::1], float64[::1]"),
     (
-        "advance.advance",
+        "kernels.sample.follow_mean",
+        "float64[::1], float64, float64, float64[::1], float64[::1], float64[::1]",
+    ),
+    ("kernels.sample.shares", "float64[::1], int64[::1], float64, float64, float64, float64[::1]"),
+    ("kernels.rows.note_sizes", "float32[::1], float32, float64, bool, float32[::1], float32[::1]"),
+    (
+        "kernels.advance.advance",
         "int64[:, ::1], int64[::1], float32[::1], float32[::1], float32[::1], int32[::1], "
         "int8[::1], int64[::1], int64, float32, float32, int64, uint64[::1]",
     ),
     (
-        "runs.encode_runs",
+        "bitkernels.runs.encode_runs",
         "int8[::1], int64[::1], int64, uint8[::1], uint32[::1], int64[::1], uint32[::1], "
         "uint8[::1], uint16[:, ::1]",
     ),
-    ("sample.residuals", "int32[::1], int64[::1], float64, float64[::1], float64[::1], float64[::1]"),
-    ("rows.misses", "float32[::1], int32[::1], int64, int64[::1], int64, float64, float64[::1]"),
-    ("huffman.fill_table", "uint32[::1], uint64[::1], uint64[::1], uint8[::1]"),
-    ("huffman.fill_table", "uint32[::1], uint8[::1], uint8[::1], uint8[::1]"),
-    ("planes.join_four", "uint8[::1]!, uint8[::1]!, uint8[::1]!, uint8[::1]!, uint32[::1]"),
-    ("huffman.join_codes", "uint64[::1], uint8[::1], int64, uint64[:, ::1], uint16[::1]"),
+    ("kernels.sample.residuals", "int32[::1], int64[::1], float64, float64[::1], float64[::1], float64[::1]"),
+    ("kernels.rows.misses", "float32[::1], int32[::1], int64, int64[::1], int64, float64, float64[::1]"),
+    ("bitkernels.huffman.fill_table", "uint32[::1], uint64[::1], uint64[::1], uint8[::1]"),
+    ("bitkernels.huffman.fill_table", "uint32[::1], uint8[::1], uint8[::1], uint8[::1]"),
+    ("kernels.planes.join_four", "uint8[::1]!, uint8[::1]!, uint8[::1]!, uint8[::1]!, uint32[::1]"),
+    ("bitkernels.huffman.join_codes", "uint64[::1], uint8[::1], int64, uint64[:, ::1], uint16[::1]"),
     (
-        "pack.decode_pack",
+        "bitkernels.pack.decode_pack",
         "uint64[::1], int64, uint16[:, ::1], uint64[:, ::1], uint16[::1], int64, int8[::1], int64",
     ),
     (
-        "escapes.decode_escapes",
+        "bitkernels.escapes.decode_escapes",
         "uint64[::1], int64, uint16[:, ::1], int8[::1], int64, int64, int64[::1], int64[::1]",
     ),
-    ("factored.factored_values", "int64[::1], int64, int64[::1], int16[::1], int64, int32[::1]"),
+    ("kernels.factored.factored_values", "int64[::1], int64, int64[::1], int16[::1], int64, int32[::1]"),
     (
-        "adding.add_frames",
+        "kernels.adding.add_frames",
         "int64, uint64[::1], int64[:, ::1], uint16[::1], uint64[:, :, ::1], uint16[:, ::1], uint8[:, ::1], "
         "uint8[:, ::1], int16[::1], int64, int8[::1], int64[::1], int64[::1], int8[::1], int32[::1]",
     ),
-    ("grid.to_grids", "float32[::1], int64[::1], int64[::1], float32[::1], float32, int32[::1]"),
-    ("digest.digest_pieces", "uint32[::1], int64[::1], int64[::1], int64[::1], uint64[::1]"),
-    ("digest.digest_pieces", "int32[::1], int64[::1], int64[::1], int64[::1], uint64[::1]"),
-    ("grid.from_grids", "int32[::1], int64[::1], int64[::1], float64[::1], float32[::1]"),
+    ("kernels.grid.to_grids", "float32[::1], int64[::1], int64[::1], float32[::1], float32, int32[::1]"),
+    ("kernels.digest.digest_pieces", "uint32[::1], int64[::1], int64[::1], int64[::1], uint64[::1]"),
+    ("kernels.digest.digest_pieces", "int32[::1], int64[::1], int64[::1], int64[::1], uint64[::1]"),
+    ("kernels.grid.from_grids", "int32[::1], int64[::1], int64[::1], float64[::1], float32[::1]"),
 )
 
 #: Processes beside the first one, at most.
@@ -122,7 +130,7 @@ def signature(types: str) -> tuple[Any, ...]:
 
 def is_typical(function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     """Return whether a kernel is in the list for arguments of these types."""
-    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+    name = f"{function.__module__.removeprefix('lcstore.')}.{function.__name__}"
     return any(name == listed and args == signature(types) for listed, types in TYPICAL)
 
 
@@ -134,8 +142,8 @@ def compile_share(first: int, of: int) -> None:
     names = list(dict.fromkeys(name for name, _ in TYPICAL[::-1]))[first::of]
     for name, types in TYPICAL[::-1]:
         if name in names:
-            module, function = name.split(".")
-            getattr(import_module(f"lcstore.kernels.{module}"), function).compile(signature(types))
+            module, _, function = name.rpartition(".")
+            getattr(import_module(f"lcstore.{module}"), function).compile(signature(types))
 
 
 def start_helpers(cache: Path) -> list[Popen[bytes]]:

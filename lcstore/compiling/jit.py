@@ -39,7 +39,7 @@ def _stamp() -> tuple[tuple[str, int, int], ...]:
     Times would tell them apart where the same files were installed once more.
     """
     here = Path(__file__).parent
-    files = sorted([*here.glob("*.py"), *(here.parent / "kernels").glob("*.py")])
+    files = sorted([*here.glob("*.py"), *here.parent.glob("*kernels/*.py")])
     return tuple((file.name, crc32(data := file.read_bytes()), len(data)) for file in files)
 
 
@@ -206,7 +206,7 @@ def kernel(function: F | None = None, *, checked: bool = False, inline: bool = F
     Parameters
     ----------
     function
-        Takes arrays and numbers, fills arrays, returns a status or a count (:mod:`lcstore.kernels.status`).
+        Takes arrays and numbers, fills arrays, returns a status or a count (:mod:`lcstore.compiling.status`).
     checked
         Check every index. For kernels that read bytes from storage.
     inline

@@ -71,6 +71,7 @@ def threshold_for(step: float) -> float:
     return low
 
 
+@lru_cache(maxsize=1024)  # the search for a step size meets the same powers of two again and again
 def _entropy(step: float) -> float:
     """Return the entropy of the levels of normal values, in bits."""
     if step < _FINE:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.bitkernels.escapes import decode_escapes
+from lcstore.bitkernels.pack import decode_pack
+from lcstore.bitkernels.runs import SIDE, decode_runs
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.escapes import decode_escapes
+from lcstore.compiling.status import OK
 from lcstore.kernels.grid import add_levels
-from lcstore.kernels.pack import decode_pack
-from lcstore.kernels.runs import SIDE, decode_runs
-from lcstore.kernels.status import OK
 
 #: Columns of what `add_frames` is told of each frame: its elements; the first byte of its payload; the place
 #: of its directory, and entries of a segment; levels per symbol, 0 where segments are of tokens; the smallest

@@ -13,9 +13,9 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.compiling.ints import shift_right, wrap_add, wrap_mul, wrap_sub
 from lcstore.compiling.jit import kernel
+from lcstore.compiling.status import RANGE, SPACE
 from lcstore.kernels.digest import digest_from, weight
 from lcstore.kernels.grid import RUN
-from lcstore.kernels.status import RANGE, SPACE
 
 #: In a level buffer: the level is in the list of escapes.
 ESCAPE = np.int8(-128)

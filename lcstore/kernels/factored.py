@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.bitkernels.escapes import any_past
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.escapes import any_past
-from lcstore.kernels.status import OK, RANGE
+from lcstore.compiling.status import OK, RANGE
 
 #: Bits of mantissa in a code: codes count sixteenths of an octave.
 FINE = 4
@@ -34,6 +34,10 @@ ZERO = -1
 #: Levels are at most this: no difference of codes is larger.
 MOST = 1 << 17
 
+#: Bits of a pattern below those of its code that tell how far a value is off.
+_FINER = 8
+#: Values lie whole steps apart if they do so but for this part of a step, the root of the mean square.
+_AGREE = 1 / 8
 #: Sums that are made beside each other: one would wait for each addition.
 _LANES = 16
 _0 = np.float32(0)
@@ -235,6 +239,79 @@ def factored_levels(
                 escapes[found] = some[i]
             found += 1
     return found
+
+
+@kernel
+def offsets(
+    patterns: Array,
+    rows: Array,
+    columns: Array,
+    known: Array,
+    step_size: int,
+    threshold: int,
+    below: int,
+    beside: Array,
+    off: Array,
+) -> int:
+    """Fill by how many codes each row is too high.
+
+    Values that were restored lie nearly whole steps apart. Then it is how far the row is from where all of
+    them come back as they are. Otherwise its values come back too large by so many codes, in the mean; zeros
+    count for nothing, nor does what may come back larger: it lies `threshold` to `below` under its centre.
+
+    Parameters
+    ----------
+    patterns
+        The bits of values as in `fit_roots`: those of one row after the other.
+    rows, columns
+        ``float32``: codes, whole or not.
+    known
+        ``float32``, one per column: by how many codes it is known to be too high.
+    step_size, threshold, below
+        As in `factored_levels`.
+    beside, off
+        ``float64``, one per row, filled: one of the two is 0, and both where all values are zero.
+    """
+    drop = (DROP_4 if patterns.itemsize == 4 else DROP_8) - _FINER
+    last = np.float32(LAST_4 if patterns.itemsize == 4 else LAST_8)
+    down, wide, above = np.float32(2.0**-_FINER), np.float32(step_size), np.float32(threshold)
+    cols, lanes = columns.size, np.empty(_LANES, np.float32)
+    levels = np.empty(cols, np.int32)
+    more, apart, squares = np.empty(cols, np.float32), np.empty(cols, np.float32), np.empty(cols, np.float32)
+    for row in range(rows.size):
+        part = patterns[row * cols : (row + 1) * cols]
+        _row_levels(part, rows[row], columns, step_size, threshold, below, levels)
+        first = _0
+        for i in range(cols):
+            if part[i] != 0:
+                first = min(rows[row] + columns[i], last) - known[i]
+                first -= np.float32(np.int32(part[i] >> drop)) * down
+                break
+        count = np.int64(0)
+        for i in range(cols):
+            level = np.float32(levels[i])
+            steps = level + _1 if level < _0 else level
+            centre = min(rows[row] + columns[i], last)
+            left = centre - np.float32(np.int32(part[i] >> drop)) * down
+            back = left + steps * wide + _HALF  # what is restored lies amid its code
+            counts = part[i] != 0
+            more[i] = back if (steps != _0) | (back < above) else _0
+            more[i] = more[i] - known[i] if counts else _0
+            between = left - known[i] - first
+            between -= wide * np.floor(between / wide + _HALF)
+            apart[i] = between if counts else _0
+            squares[i] = apart[i] * apart[i]
+            count += part[i] != 0
+        beside[row] = off[row] = 0.0
+        if count == 0:
+            continue
+        mean = _total(apart, lanes) / count
+        if _total(squares, lanes) / count - mean * mean < (_AGREE * step_size) ** 2:
+            high = first + mean + 0.5
+            beside[row] = high - step_size * np.floor(high / step_size + 0.5)
+        else:
+            off[row] = _total(more, lanes) / count
+    return OK
 
 
 @kernel

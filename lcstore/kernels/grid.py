@@ -11,8 +11,8 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.compiling.ints import wrap_add, wrap_mul
 from lcstore.compiling.jit import kernel
+from lcstore.compiling.status import OK
 from lcstore.kernels.scales import step_size_of
-from lcstore.kernels.status import OK
 
 #: Elements that are worked on at a time: state, track and levels of one run stay in the first-level cache.
 RUN = 1024

@@ -11,7 +11,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.status import OK
+from lcstore.compiling.status import OK
 
 #: Interpolation counts in so many parts of a level, log2.
 PARTS = 4

@@ -10,7 +10,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.status import OK
+from lcstore.compiling.status import OK
 
 #: Words that are spread at a time: they and their planes stay in the first-level cache.
 _RUN = 1 << 12

@@ -13,8 +13,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
+from lcstore.compiling.status import OK, RANGE
 from lcstore.kernels.scales import step_size_of
-from lcstore.kernels.status import OK, RANGE
 
 #: Magnitude that a level must stay below.
 MOST = 1 << 61

@@ -6,7 +6,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.status import OK
+from lcstore.compiling.status import OK
 
 
 @kernel

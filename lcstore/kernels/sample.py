@@ -6,7 +6,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.status import OK
+from lcstore.compiling.status import OK
 
 #: Sums of squares above this, and below its reciprocal, lost nothing.
 _SAFE = 2.0**-900

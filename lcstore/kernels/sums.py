@@ -7,7 +7,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.compiling.ints import shift_right
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.status import OK
+from lcstore.compiling.status import OK
 
 #: The step size of a block that holds nothing but zeros.
 NO_STEP = -1

@@ -9,13 +9,13 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.coders.tables import TableCache
+from lcstore.compiling.status import RANGE
 from lcstore.edges import grid
 from lcstore.edges.deltas import apply_delta
 from lcstore.edges.digests import digest_of, first_position
 from lcstore.edges.frames import frame_of_levels
 from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import RUN, add_levels
-from lcstore.kernels.status import RANGE
 from lcstore.layout.poolmap import Piece
 from lcstore.layout.specs import TensorSpec
 from lcstore.track.steptable import StepTable

@@ -11,12 +11,12 @@ from frame_builder import nibbles
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcstore.bitkernels.huffman import histogram
+from lcstore.bitkernels.pack import pack
 from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.coders.entropy import count_pairs
 from lcstore.coders.tables import CodeTable, TableCache
 from lcstore.errors import CorruptionError
-from lcstore.kernels.huffman import histogram
-from lcstore.kernels.pack import pack
 
 counts_of = st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 1000, 10**9]), min_size=256, max_size=256).filter(
     any

@@ -44,12 +44,14 @@ RUN = textwrap.dedent(
         return f"{kind.dtype}[{dims}]" + ("" if kind.mutable else "!")
 
     called = set()
-    for module in [m for name, m in sys.modules.items() if name.startswith("lcstore.kernels.")]:
+    rooms = "lcstore.kernels.", "lcstore.bitkernels."
+    for module in [m for name, m in sys.modules.items() if name.startswith(rooms)]:
         for name, found in vars(module).items():
             if type(getattr(found, "_cache", None)).__name__ == "_TolerantCache":
                 if found.py_func.__module__ == module.__name__:
                     for args in found.signatures:
-                        called.add((f"{module.__name__.split('.')[-1]}.{name}", ", ".join(map(text, args))))
+                        full = f"{module.__name__}.{name}".removeprefix("lcstore.")
+                        called.add((full, ", ".join(map(text, args))))
     print(json.dumps(sorted(called)))
     """
 )
@@ -81,7 +83,7 @@ def test_a_share_is_compiled_into_the_cache(tmp_path):
     mark.touch()
     names = list(dict.fromkeys(name for name, _ in ahead.TYPICAL[::-1]))
     run("-m", "lcstore.compiling.ahead", "0", str(len(names)), str(mark), NUMBA_CACHE_DIR=str(tmp_path))
-    module, function = names[0].split(".")
+    _, module, function = names[0].split(".")
     assert [file.name.startswith(f"{module}.{function}-") for file in tmp_path.rglob("*.nbi")] == [True]
     assert not mark.exists()
 
@@ -147,9 +149,9 @@ def test_a_helper_that_cannot_be_started_is_done_without(commands, tmp_path, mon
 
 
 def test_only_what_is_listed_has_helpers_started():
-    from lcstore.kernels.huffman import histogram
+    from lcstore.bitkernels.huffman import histogram
 
-    (types,) = (types for name, types in ahead.TYPICAL if name == "huffman.histogram")
+    (types,) = (types for name, types in ahead.TYPICAL if name == "bitkernels.huffman.histogram")
     assert ahead.is_typical(histogram.py_func, ahead.signature(types))
     assert not ahead.is_typical(histogram.py_func, ahead.signature("uint16[::1], int64[::1]"))
     assert not ahead.is_typical(test_only_what_is_listed_has_helpers_started, ())

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lcstore.kernels import bits, escapes, planes
+from lcstore.bitkernels import bits, escapes
+from lcstore.kernels import planes
 from lcstore.kernels.digest import digest_pieces, digest_runs
 from lcstore.layout.shards import Shard
 

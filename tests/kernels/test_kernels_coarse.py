@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from lcstore.compiling.status import RANGE
 from lcstore.kernels import quantize
-from lcstore.kernels.status import RANGE
 
 FLOATS = st.sampled_from([np.float32, np.float64])
 SIZES = st.sampled_from([0, 1, 95, 96, 97, 200])

@@ -8,9 +8,10 @@ import twins
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lcstore.kernels import adding, huffman, pack, runs, wide
-from lcstore.kernels import escapes as escapes_of
-from lcstore.kernels.status import LENGTH, SPACE, SYMBOL, TABLE
+from lcstore.bitkernels import escapes as escapes_of
+from lcstore.bitkernels import huffman, pack, runs, wide
+from lcstore.compiling.status import LENGTH, SPACE, SYMBOL, TABLE
+from lcstore.kernels import adding
 
 PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
 seeds = st.integers(0, 1 << 30)

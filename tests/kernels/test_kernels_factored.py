@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from lcstore.compiling.status import OK, RANGE
 from lcstore.kernels import factored
-from lcstore.kernels.status import OK, RANGE
 
 INTEGERS = {np.float32: np.int32, np.float64: np.int64}
 #: The code of a row or a column in which every value is zero.
@@ -118,6 +118,38 @@ def test_levels_are_their_twin_around_any_codes(piece, step, data):
     out = np.zeros(values.size, patterns.dtype)
     assert factored.factored_values(levels, phase, rows, columns, step, out) == OK
     np.testing.assert_array_equal(out == 0, values == 0)
+
+
+@given(pieces(), STEPS, st.integers(1, 255), MORE, st.data())
+def test_offsets_are_their_twin(piece, step, threshold, more, data):
+    values, cols, _ = piece
+    patterns = values[: values.size // cols * cols].view(INTEGERS[values.dtype.type])
+    near = float(np.median(patterns >> {4: 19, 8: 48}[patterns.itemsize])) if patterns.size else 0.0
+    quarters = st.integers(-4000, 4000).map(lambda number: number / 4)
+    rows, columns, known = (
+        data.draw(npst.arrays(np.float32, n, elements=quarters)) for n in (patterns.size // cols, cols, cols)
+    )
+    rows += np.float32(near)
+    rule = step, min(threshold, step), min(threshold, step) + more
+    beside, off = np.full((2, rows.size), 77.0)
+    assert factored.offsets(patterns, rows, columns, known, *rule, beside, off) == OK
+    wanted = twins.offsets(patterns, rows, columns, known, *rule)
+    np.testing.assert_array_equal((beside, off), wanted)
+
+
+@given(st.sampled_from([np.int32, np.int64]), st.integers(8, 30), STEPS, st.data())
+def test_offsets_of_what_was_restored_lead_to_where_it_comes_back_as_it_is(dtype, cols, step, data):
+    drop = {np.int32: 19, np.int64: 48}[dtype]
+    columns = data.draw(npst.arrays(np.int64, cols, elements=st.integers(-200, 200)))
+    levels = data.draw(npst.arrays(np.int64, cols, elements=st.integers(-2, 2)))
+    codes = 2000 + columns + step * levels
+    patterns = ((codes << drop) | (1 << (drop - 1))).astype(dtype)
+    row = np.array([2000 + data.draw(st.integers(-300, 300))], np.float32)
+    beside, off = np.full((2, 1), 77.0)
+    some = columns.astype(np.float32), np.zeros(cols, np.float32)
+    assert factored.offsets(patterns, row, *some, step, step, step, beside, off) == OK
+    assert off[0] == 0
+    assert (row[0] - beside[0] - 2000) % step == 0
 
 
 @given(

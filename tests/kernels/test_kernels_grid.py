@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from lcstore.compiling.status import RANGE
 from lcstore.edges.grid import largest
 from lcstore.kernels import advance as fused
 from lcstore.kernels import grid
-from lcstore.kernels.status import RANGE
 
 KINDS = [(np.float32, np.int32, 28), (np.float64, np.int64, 58)]
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 1e-45, 5e-324, 3e38]

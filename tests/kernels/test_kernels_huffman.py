@@ -10,8 +10,8 @@ import twins
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.kernels import huffman
-from lcstore.kernels.status import SYMBOL, TABLE
+from lcstore.bitkernels import huffman
+from lcstore.compiling.status import SYMBOL, TABLE
 
 counts_of = st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 10, 1000, 1 << 40]), min_size=2, max_size=256)
 

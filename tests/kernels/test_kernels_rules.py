@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-import lcstore.kernels
+import lcstore
 from lcstore.compiling import ahead, jit
 from lcstore.compiling.unaligned import copy_row, item
 
-ROOM = Path(lcstore.kernels.__file__).parent
-FILES = sorted(ROOM.glob("*.py"))
+FILES = sorted(Path(lcstore.__file__).parent.glob("*kernels/*.py"))
 #: Unchecked helpers of checked kernels, with what bounds their indices.
 BOUNDED_BY_THEMSELVES = {
     "any_past": "loops over its own array",
@@ -130,7 +129,7 @@ def test_a_row_is_copied_to_sixteen_bytes_and_nowhere_else(at):
 
 SCRIPT = """
 import numpy as np
-from lcstore.kernels import huffman
+from lcstore.bitkernels import huffman
 counts = np.zeros(256, np.int64)
 huffman.histogram(np.arange(256, dtype=np.uint8), counts)
 assert (counts == 1).all()
@@ -185,7 +184,7 @@ def test_a_cache_that_cannot_be_written_is_only_a_slower_start(tmp_path):
 
 
 def test_a_change_in_any_file_of_the_room_makes_the_cache_stale(tmp_path, monkeypatch):
-    from lcstore.kernels.huffman import histogram
+    from lcstore.bitkernels.huffman import histogram
 
     assert histogram._cache._cache_file._source_stamp == jit._stamp()
     names = {name for name, _, _ in jit._stamp()}
@@ -196,7 +195,7 @@ FORKING = """
 import os, signal, sys, threading, time
 import numpy as np
 from lcstore.compiling import jit
-from lcstore.kernels.huffman import histogram
+from lcstore.bitkernels.huffman import histogram
 
 begun = threading.Event()
 

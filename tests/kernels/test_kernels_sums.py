@@ -8,7 +8,8 @@ import twins
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.kernels import sums, wide
+from lcstore.bitkernels import wide
+from lcstore.kernels import sums
 
 SIZES = st.sampled_from([0, 1, 31, 32, 33, 100])
 

@@ -549,8 +549,7 @@ def row_roots(values, cols, phase, count):
     rows = []
     for row in range(count):
         some = values[max(row * cols - phase, 0) : (row + 1) * cols - phase]
-        roots = np.append(np.sqrt(np.sqrt(some)), np.zeros(-some.size % 16, some.dtype)).reshape(-1, 16)
-        total = in_order(np.array([in_order(lane) for lane in roots.T], np.float64))
+        total = lanes_of(np.sqrt(np.sqrt(some)))
         rows.append(total / np.count_nonzero(some) if some.any() else 0.0)
     return rows
 
@@ -581,6 +580,40 @@ def factored_levels(patterns, phase, rows, columns, step, threshold, below):
         else:
             levels.append(steps if steps >= 0 else steps - 1)
     return levels
+
+
+def offsets(patterns, rows, columns, known, step, threshold, below):
+    """Give how far each row is from where all of it comes back as it is, and how much too large it comes."""
+    f, last, drop = np.float32, np.float32(last_code(patterns.dtype)), {4: 19, 8: 48}[patterns.itemsize]
+    both = []
+    for row, part in zip(rows, patterns.reshape(len(rows), len(columns)), strict=True):
+        centres, there = np.minimum(row + columns, last), part != 0
+        difference = (part >> drop).astype(f) - centres
+        steps = np.trunc((abs(difference) + (f(step - threshold) + f(0.5))) * (f(1) / f(step)))
+        steps = np.where(difference > 0, steps, np.where(-difference >= below, -steps, f(0)))
+        codes = centres + steps * f(step)
+        steps = steps + (codes < 1) - (codes > last)
+        left = centres - (part >> (drop - 8)).astype(f) * f(2**-8)
+        back = left + steps * f(step) + f(0.5)
+        more = np.where((steps == 0) & (back >= threshold), f(0), back) - known
+        apart = left - known - (left - known)[np.argmax(there)]
+        apart = np.where(there, apart - f(step) * np.floor(apart / f(step) + f(0.5)), f(0))
+        count = max(1, np.count_nonzero(there))
+        mean, squares = lanes_of(apart) / count, lanes_of(apart * apart) / count
+        high = float((left - known)[np.argmax(there)]) + mean + 0.5
+        if not there.any():
+            both.append((0.0, 0.0))
+        elif squares - mean * mean < (step / 8) ** 2:
+            both.append((high - step * np.floor(high / step + 0.5), 0.0))
+        else:
+            both.append((0.0, lanes_of(np.where(there, more, f(0))) / count))
+    return np.array(both).reshape(-1, 2).T
+
+
+def lanes_of(values):
+    """Give the sum of values, as of sixteen lanes side by side."""
+    lanes = np.append(values, np.zeros(-values.size % 16, values.dtype)).reshape(-1, 16)
+    return in_order(np.array([in_order(lane) for lane in lanes.T], np.float64))
 
 
 def arrange_rows(levels, first, order, segment):

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from states import same
 
 import lcstore
+from lcstore.bitkernels import wide
 from lcstore.codec.decode import Room
 from lcstore.coders.tables import TableCache
 from lcstore.edges import path
 from lcstore.edges.deltas import BLOCK, Delta, Step, together
 from lcstore.edges.frames import frame_of_levels
 from lcstore.errors import CorruptionError
-from lcstore.kernels import grid, wide
+from lcstore.kernels import grid
 from lcstore.storage.memory import MemoryBackend
 
 ROWS, COLUMNS = 700, 1000

@@ -11,7 +11,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.status import OK, SYMBOL, TABLE
+from lcstore.compiling.status import OK, SYMBOL, TABLE
 
 MAX_BITS = 12
 TABLE_SIZE = 1 << MAX_BITS

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.bitkernels.bits import at_end, bit_length, finish, lay, mask_of, put_code, window
+from lcstore.bitkernels.escapes import put_escape
+from lcstore.bitkernels.huffman import MAX_BITS
 from lcstore.compiling.ints import bit_count, trailing_zeros
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.bits import at_end, bit_length, finish, lay, mask_of, put_code, window
-from lcstore.kernels.escapes import put_escape
-from lcstore.kernels.huffman import MAX_BITS
-from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
+from lcstore.compiling.status import LENGTH, OK, SPACE, SYMBOL
 
 END = 255
 CLASSES = 48
@@ -178,7 +178,7 @@ def encode_runs(
     Parameters
     ----------
     levels, escapes, segment
-        As for :func:`lcstore.kernels.pack.encode_pack`.
+        As for :func:`lcstore.bitkernels.pack.encode_pack`.
     symbols, extras, counts
         As from `tokenize`.
     codes
@@ -251,7 +251,7 @@ def decode_runs(
     Parameters
     ----------
     words, start, directory
-        As for :func:`lcstore.kernels.pack.decode_pack`.
+        As for :func:`lcstore.bitkernels.pack.decode_pack`.
     table, sizes
         As from `fill_table`; `table` holds symbols.
     levels

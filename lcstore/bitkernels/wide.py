@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.bitkernels.bits import at_end, bit_length, finish, lay, put_code, window
+from lcstore.bitkernels.huffman import MAX_BITS
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.bits import at_end, bit_length, finish, lay, put_code, window
-from lcstore.kernels.huffman import MAX_BITS
-from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
+from lcstore.compiling.status import LENGTH, OK, SPACE, SYMBOL
 
 #: Symbols in use: 16 and four for each octave up to 2**63.
 SYMBOLS = 252
@@ -135,7 +135,7 @@ def decode_wide(
     Parameters
     ----------
     words, start, directory, table, sizes, segment
-        As for :func:`lcstore.kernels.runs.decode_runs`.
+        As for :func:`lcstore.bitkernels.runs.decode_runs`.
     levels
         ``int64``, filled.
 

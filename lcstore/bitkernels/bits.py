@@ -14,7 +14,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.compiling.ints import leading_zeros
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.status import SPACE
+from lcstore.compiling.status import SPACE
 
 _1, _3, _6, _7, _16, _56, _63 = map(np.uint64, (1, 3, 6, 7, 16, 56, 63))
 _LOW = np.uint64(0xFFFF)

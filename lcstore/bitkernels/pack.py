@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.bitkernels.bits import MAX_STREAM, at_end, lay, window
+from lcstore.bitkernels.escapes import any_past, encode_escapes
+from lcstore.bitkernels.huffman import MAX_BITS, TABLE_SIZE, histogram
 from lcstore.compiling.ints import leading_zeros
 from lcstore.compiling.jit import kernel
+from lcstore.compiling.status import LENGTH, OK, SPACE, TABLE
 from lcstore.compiling.unaligned import copy_row, item, put_eight
-from lcstore.kernels.bits import MAX_STREAM, at_end, lay, window
-from lcstore.kernels.escapes import any_past, encode_escapes
-from lcstore.kernels.huffman import MAX_BITS, TABLE_SIZE, histogram
-from lcstore.kernels.status import LENGTH, OK, SPACE, TABLE
 
 _1, _3, _6, _7, _8, _11, _15, _16, _56, _63 = map(np.uint64, (1, 3, 6, 7, 8, 11, 15, 16, 56, 63))
 _BYTE, _LOW, _MASK = np.uint64(0xFF), np.uint64(0xFFFF), np.uint64((1 << MAX_BITS) - 1)

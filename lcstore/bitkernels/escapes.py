@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.bitkernels.bits import at_end, bit_length, finish, mask_of, put, window
 from lcstore.compiling.ints import trailing_zeros
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.bits import at_end, bit_length, finish, mask_of, put, window
-from lcstore.kernels.status import LENGTH, SPACE, SYMBOL
+from lcstore.compiling.status import LENGTH, SPACE, SYMBOL
 
 _1 = np.uint64(1)
 _3 = np.uint64(3)
