@@ -23,7 +23,9 @@ _ENDINGS: Final = {
     ".npz": "npz",
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), "torch"),
 }
-_KERAS: Final = "; a file of Keras is loaded into its model, and that is saved: docs/keras.md"
+#: Endings of files that only their own libraries read.
+_OTHERS: Final = (".keras", ".h5", ".msgpack")
+_LOAD: Final = "; a file of Keras or Flax is loaded by that, and what comes of it is saved: docs/exchange.md"
 _INSIDE: Final = {
     ".metadata": "dcp",
     "zarr.json": "zarr",
@@ -121,7 +123,7 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         if known is None:
             raise InvalidInputError(
                 f"the ending of {file} tells no format: say it with --format ({', '.join(FORMATS)})"
-                + _KERAS * path.endswith((".keras", ".h5"))
+                + _LOAD * path.endswith(_OTHERS)
             )
         yield _source(fs, path, known)
         return
@@ -146,7 +148,10 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         single = [name for folder in folders for name in sorted(fs.ls(folder, detail=False))]
         checkpoints = [(name, known) for name in single if (known := _format_of(fs, name, False, format))]
     if not checkpoints:
-        raise NotFoundError(f"nothing in {file} is a checkpoint of a known format: {', '.join(FORMATS)}")
+        others = any(info["name"].endswith(_OTHERS) for info in inside)
+        raise NotFoundError(
+            f"nothing in {file} is a checkpoint of a known format: {', '.join(FORMATS)}" + _LOAD * others
+        )
     for name, known in checkpoints:
         if _is_there(fs, name):
             yield _source(fs, name, known)

@@ -29,7 +29,7 @@ def copied(source: str, target: str, report: CopyReport) -> Iterator[str]:
     if report.let_go or report.let_go_in_part:
         part = f", and parts of {report.let_go_in_part}" if report.let_go_in_part else ""
         yield (
-            "Let go of there, as by a repair, which no copy takes back: "
+            "Let go of there, by a rule or a repair, which no copy takes back: "
             f"{counted(report.let_go, 'more state')}{part}. To see them: lcstore ls {target} --retired"
         )
         yield f"To have them, where TO is an empty place: lcstore cp {source} TO"

@@ -345,3 +345,13 @@ def test_a_folder_of_nothing_known(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(lcstore.NotFoundError, match=r"nothing in .*empty is a checkpoint of a known format"):
         lcstore.import_files(tmp_path / "empty", tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", ["old.keras", "old.weights.h5", "flax_model.msgpack"])
+def test_a_file_that_only_its_own_library_reads_says_so(name, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / name).write_bytes(b"some")
+    for place in (folder, folder / name):
+        with pytest.raises(lcstore.LcstoreError, match=r"loaded by that, .* saved: docs/exchange.md"):
+            lcstore.import_files(place, tmp_path / "store")
