@@ -255,7 +255,7 @@ def test_which_step_and_which_format_can_be_said(tmp_path):
     assert outcomes(report) == [(4, "anchor")]
     shutil.copy(tmp_path / "final.npz", tmp_path / "final")
     (tmp_path / "model.weights.h5").write_bytes(b"HDF")
-    with pytest.raises(lcstore.InvalidInputError, match=r"a file of Keras is loaded into its model"):
+    with pytest.raises(lcstore.InvalidInputError, match=r"a file of Keras or Flax is loaded by that"):
         lcstore.import_files(tmp_path / "model.weights.h5", tmp_path / "run")
     with pytest.raises(lcstore.InvalidInputError, match=r"ending of .*final tells no format: say it with"):
         lcstore.import_files(tmp_path / "final", tmp_path / "store", step=5)
