@@ -50,8 +50,9 @@ class Patience:
     Attributes
     ----------
     timeout
-        Seconds that a request may take, all tries together. A try takes at most half of them while another
-        may follow. Infinity: for ever. What carries bytes has more: see `carrying`.
+        Seconds that a request may take, all tries together. A try takes at most half of them, or of what is
+        left of the time for the whole, while another may follow. Infinity: for ever. What carries bytes has
+        more: see `carrying`.
     retries
         How often a request that failed is tried again, where that may help.
     """
@@ -60,8 +61,11 @@ class Patience:
     retries: int
 
     def whole_save(self, nbytes: int) -> float:
-        """Return how many seconds a save of that many bytes may take: rather too many than too few."""
-        return 10 * self.timeout + nbytes / (1 << 20)
+        """Return how many seconds a save of that many bytes may take: rather too many than too few.
+
+        Two for a MiB: of what is left, the first try of each object has half.
+        """
+        return 10 * self.timeout + 2 * nbytes / (1 << 20)
 
     def carrying(self, nbytes: int) -> float:
         """Return how many seconds more a try may take that carries so many bytes, a second for a MiB.
@@ -175,11 +179,12 @@ class PatientBackend:
         with deadline(self.patience.timeout + 2 * more):
             if _left() <= 0:
                 raise _gave_up(f"could not {verb}: the time for the whole is over", what)
-            undecided, cause = False, ""
+            undecided, cause, half = False, "", _left() / 2
             for number in itertools.count(1):
                 last = number > self.patience.retries
                 try:
-                    return _within(call, self._for_a_try(last, more), verb, what, overdue, self.url)
+                    seconds = _left() if last else min(_left(), half)
+                    return _within(call, seconds, verb, what, overdue, self.url)
                 except StorageError as error:
                     undecided |= error.outcome_unknown
                     pause = _pause(number)
@@ -199,9 +204,6 @@ class PatientBackend:
                     )
                 time.sleep(pause)
         raise AssertionError
-
-    def _for_a_try(self, last: bool, more: float) -> float:
-        return _left() if last else min(_left(), self.patience.timeout / 2 + more)
 
 
 def patient(backend: Backend, timeout: float | None, retries: int | None) -> Backend:

@@ -82,7 +82,7 @@ def open_store(
         ``"none"`` on object stores, which keep everything several times, and ``"default"`` elsewhere.
     timeout
         Seconds that the target has for a request, all tries together. A try has half of them, while others
-        may follow. By default 60 for targets behind a network, and no limit for others.
+        may follow; what carries bytes has more. By default 60 behind a network, and no limit elsewhere.
     retries
         How often a request that fails is tried again, after pauses that double from 0.1 to 5 seconds. By
         default 5 times for targets behind a network, and never for others. Missing permissions and a full

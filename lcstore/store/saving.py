@@ -148,7 +148,7 @@ class Saving(Handle):
             So a save is quicker. It is not smaller: rows that did not change cost about nothing anyway.
         timeout
             Seconds that the storage has for the save as a whole. For stores that were opened with a `timeout`
-            or are behind a network. By default ten times the store's `timeout`, and a second more for each
+            or are behind a network. By default ten times the store's `timeout`, and two seconds more for each
             MiB of the state.
         on_progress
             Called with "save", how many chunks are coded and on their way, and how many there are.

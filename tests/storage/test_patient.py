@@ -132,6 +132,23 @@ def test_how_much_more_time_it_has(nbytes, seconds):
     assert Patience(60, 5).carrying(nbytes) == seconds
 
 
+def test_a_connection_that_dies_once_leaves_time_for_another_try(silent):
+    """What carries bytes has minutes for a try: the first one took all of the time that a save has."""
+    backend = PatientBackend(silent, Patience(60.0, 3))
+    silent.quiet.set()
+    threading.Timer(0.2, silent.quiet.clear).start()
+    with deadline(2.0):
+        backend.put("a", bytes(1 << 20))
+    assert silent.asked == 2
+
+
+def test_a_save_has_time_for_two_tries_of_what_it_carries():
+    patience = Patience(2, 5)
+    for mib in (1, 64, 4096):
+        nbytes, busy = mib << 20, min(mib, 256)  # seconds that the last objects take at 1 MiB/s
+        assert (patience.whole_save(nbytes) - (mib - busy)) / 2 >= busy
+
+
 def test_silence_after_an_error_tells_that_error(silent, monkeypatch):
     def fails_once(key, start, end):
         monkeypatch.undo()
