@@ -147,7 +147,8 @@ class Merger:
         if not values.view(np.uint8).any():
             return None
         coded = patterns(values) if array == "add" else values
-        data = encode_lossless(Pieces.of(coded))
+        parts = [(low, coded[low:high]) for low, high in pieces.runs()]
+        data = encode_lossless(Pieces(parts, coded.size, coded.dtype))
         back = values_of_frame(data, coded.size, coded.dtype)
         if not np.array_equal(back.view(np.uint8), values.view(np.uint8)):
             raise CorruptionError(f"the frame made of chunk {chunk} of pool {pool!r} does not decode to it")

@@ -295,3 +295,20 @@ def test_few_changed_rows_of_a_large_tensor_come_back(monkeypatch, rows, where):
             for name, table in tables.items():
                 tables[name] = table.copy()
                 tables[name][changed] = moved(rng, table[changed])
+
+
+def test_merged_edges_leave_out_what_lies_between_the_tensors_that_they_set(monkeypatch):
+    monkeypatch.undo()  # one chunk for all of them
+    rng = np.random.default_rng(0)
+    state = {f"l{at:02}": rng.standard_normal((128, 128)).astype(np.float32) for at in range(12)}
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, policy="lossless", grace=0, durability="none") as store:
+        store.save(0, state)
+        for step in range(1, 40):
+            anew = rng.standard_normal((128, 128)).astype(np.float32)
+            state["l05"] = anew if step % 12 == 1 else moved(rng, state["l05"])
+            store.save(step, state)
+        saved = {key for key in backend.snapshot() if "exact/c." in key}
+        assert store.compact().added
+        merged = {key for key in backend.snapshot() if "exact/c." in key} - saved
+        assert min(len(backend.get(key)) for key in merged) < state["l05"].nbytes
