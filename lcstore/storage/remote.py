@@ -20,6 +20,7 @@ from fsspec.archive import AbstractArchiveFileSystem
 
 from lcstore.errors import (
     CorruptionError,
+    InvalidInputError,
     LcstoreError,
     NotFoundError,
     StorageError,
@@ -96,6 +97,9 @@ class FsspecBackend(BaseBackend):
             durable=self.traits.durable,
             writable=self.traits.refusal is None,
         )
+        if self._is_s3 and "?versionId=" in root:
+            said = "has ?versionId= in it, where s3fs cuts names of objects: name a folder without"
+            raise InvalidInputError(f"{self._url} {said}")
 
     @property
     def refusal(self) -> str:

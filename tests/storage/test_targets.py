@@ -14,7 +14,7 @@ from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
-from lcstore.storage.targets import open_backend
+from lcstore.storage.targets import backend_on, open_backend
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,17 @@ def test_a_bucket_that_is_an_access_point_is_listed(monkeypatch):
     backend = open_backend(f"s3://{bucket}/run", {"anon": True})
     monkeypatch.setattr(backend._fs, "find", find)
     assert backend.list("nodes") == ["nodes/x"]
+
+
+@pytest.mark.parametrize("path", ["x?versionId=3", "?versionId=3", "a?versionId=/run"])
+def test_a_path_that_the_client_of_s3_cuts_is_refused(path):
+    """All objects of the store were written over one."""
+    fs = pytest.importorskip("s3fs").S3FileSystem(anon=True)
+    for opens in (lambda: open_backend(f"s3://bucket/{path}", {"anon": True}),
+                  lambda: backend_on(fs, f"bucket/{path}")):  # fmt: skip
+        with pytest.raises(InvalidInputError, match="cuts names of objects"):
+            opens()
+    assert open_backend("s3://bucket/x?version=3", {"anon": True})
 
 
 @pytest.mark.parametrize("options", ["anon", 3, [1]])
