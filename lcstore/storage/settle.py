@@ -11,6 +11,7 @@ from lcstore.storage.deadline import deadline
 
 #: Seconds for what is asked of a target that has failed.
 LITTLE: Final = 1.0
+_AGAIN: Final = "do the same again, which is right either way"
 
 
 def put_object(backend: Backend, key: str, data: Buffer) -> None:
@@ -29,8 +30,8 @@ def put_object(backend: Backend, key: str, data: Buffer) -> None:
         raise failed from error
 
 
-def put_record(backend: Backend, key: str, data: bytes) -> None:
-    """Store a record; on return it is there.
+def put_record(backend: Backend, key: str, data: bytes, again: str = _AGAIN) -> None:
+    """Store a record; on return it is there. `again` tells the user what to do where that is not known.
 
     A write with an unknown outcome is settled: the name is unique and the bytes are known, so writing them
     again is always right, and what is found under the name is this record or nothing.
@@ -46,24 +47,24 @@ def put_record(backend: Backend, key: str, data: bytes) -> None:
         backend.put(key, data)
     except StorageError as error:
         if not error.outcome_unknown:
-            _look(backend, key, data, error)
+            _look(backend, key, data, error, again)
         elif error.gave_up:
             with deadline(LITTLE):
-                _look(backend, key, data, error)
+                _look(backend, key, data, error, again)
         else:
-            _settle(backend, key, data, error)
+            _settle(backend, key, data, error, again)
 
 
-def _settle(backend: Backend, key: str, data: bytes, error: StorageError) -> None:
+def _settle(backend: Backend, key: str, data: bytes, error: StorageError, again: str) -> None:
     """Write a record again, which on a durable target also makes it so, where a read would only see it."""
     try:
         backend.put(key, data)
-    except StorageError as again:
-        error.volatile |= again.volatile
-        _look(backend, key, data, error)
+    except StorageError as second:
+        error.volatile |= second.volatile
+        _look(backend, key, data, error, again)
 
 
-def _look(backend: Backend, key: str, data: bytes, error: StorageError) -> None:
+def _look(backend: Backend, key: str, data: bytes, error: StorageError, again: str) -> None:
     """Return if a record is there although writing it failed with an error; raise what is known if not."""
     unknown = error.outcome_unknown
     try:
@@ -71,20 +72,15 @@ def _look(backend: Backend, key: str, data: bytes, error: StorageError) -> None:
     except NotFoundError:
         if not unknown:
             raise error from error.__cause__
-        raise UnknownOutcomeError(
-            "the write of the record may still land: save again, which settles it first", key=key
-        ) from error
+        message = f"the write of the record may still land: {again}"
+        raise UnknownOutcomeError(message, key=key) from error
     except LcstoreError:
         if not unknown:
             raise error from error.__cause__
-        raise UnknownOutcomeError(
-            "the record was sent, but whether it arrived cannot be read: save again, which settles it first",
-            key=key,
-        ) from error
+        message = f"the record was sent, but whether it arrived cannot be read: {again}"
+        raise UnknownOutcomeError(message, key=key) from error
     if found != data:
         raise UnknownOutcomeError("the record's name is taken, but not by it", key=key) from error
     if error.volatile:
-        raise UnknownOutcomeError(
-            "the record is there, but may not outlive a power cut: save again, which settles it first",
-            key=key,
-        ) from error
+        message = f"the record is there, but may not outlive a power cut: {again}"
+        raise UnknownOutcomeError(message, key=key) from error

@@ -55,7 +55,7 @@ class Commit:
 
         The state is there with the record, and so is no failure without the copy: `verify` tells of that.
         """
-        put_record(backend, self.key, self.data)
+        put_record(backend, self.key, self.data, "save again, which settles it first")
         if self.write.written.durability.copies:
             with suppress(StorageError):
                 put_object(backend, keys.copy_key(self.name.node), self.data)

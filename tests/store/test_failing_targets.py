@@ -271,3 +271,37 @@ def test_bytes_that_changed_on_the_way_are_read_again(folder):
     backend.times, backend.first = 2, ""
     with lcstore.open(backend, "r", threads=1) as store, pytest.warns(lcstore.FallbackWarning):
         assert store.restore(on_corrupt="previous")["n"] in (0, 1)
+
+
+class Mute(MemoryBackend):
+    """Does not say whether records of some folder arrived."""
+
+    folder = ""
+
+    def put(self, key: str, data: bytes) -> None:
+        if self.folder and key.startswith(self.folder):
+            raise UnknownOutcomeError("no reply", key=key)
+        super().put(key, data)
+
+
+@pytest.mark.parametrize(
+    ("folder", "call"),
+    [
+        ("retired/", lambda store: store.retire(0)),
+        ("names/", lambda store: store.pin(1)),
+        ("condemned/", lambda store: store.collect(grace=0)),
+        ("nodes/", lambda store: store.save(3, state(3))),
+    ],
+)
+def test_what_is_to_be_done_again_is_what_was_done(folder, call):
+    backend = Mute.fresh()
+    with lcstore.open(backend, policy="lossless", durability="none", grace=0) as store:
+        for number in range(3):
+            store.save(number, state(number))
+        if folder == "condemned/":
+            store.retain("LatestN(1)")
+        backend.folder = folder
+        with pytest.raises(UnknownOutcomeError, match="again") as caught:
+            call(store)
+        backend.folder = ""
+    assert ("save again" in caught.value.message) == (folder == "nodes/")
