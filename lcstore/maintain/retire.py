@@ -149,7 +149,9 @@ def retire_by(
     if not dry_run:
         put_retired(backend, executor, going)
         index.refresh(full=True)
-    kept = sorted((index.graph.nodes[node] for node in decision.kept), key=lambda n: (n.step, n.order))
+    # With a grace of 0 one that was to be kept may have been collected meanwhile.
+    there = (name for name in map(index.graph.nodes.get, decision.kept) if name is not None)
+    kept = sorted(there, key=lambda n: (n.step, n.order))
     steps = tuple(name.step for name in kept)
     kept_by = {name.node: decision.kept_by.get(name.node, ()) for name in kept}
     return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes), gone)
@@ -162,11 +164,12 @@ def retire_node(
 
     Raises
     ------
+    NotFoundError
+        It was collected meanwhile.
     InvalidInputError
         It is the latest of its run, or pinned.
     """
-    graph = index.refresh(full=True)
-    name = graph.nodes[node]
+    graph, name = index.refresh(full=True), index.name(node)
     if node in tips(_as_candidates(graph.shown())) - _superseded(index):
         raise InvalidInputError(_why_it_stays(graph, backend.url, name))
     if node in index.marks.pinned:

@@ -53,6 +53,8 @@ class Upkeep(Soundness, Labelling):
 
         Raises
         ------
+        NotFoundError
+            There is no such state.
         InvalidInputError
             It is the latest state of its run, or pinned.
         """

@@ -124,6 +124,25 @@ def test_a_state_that_is_collected_meanwhile_is_not_there(store_of):
     assert outcomes == {"whole", "not there"}
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_state_that_is_collected_meanwhile_is_not_there_to_be_retired(store_of, dry_run):
+    outcomes = set()
+    for store in every_moment(lambda: store_of()[0], lambda backend: upkeep(backend, (4, 5, 6))):
+        try:
+            assert store.retire(5, dry_run=dry_run).step == 5
+            outcomes.add("retired")
+        except NotFoundError:
+            outcomes.add("not there")
+    assert outcomes == {"retired", "not there"}
+
+
+def test_a_state_that_is_collected_meanwhile_is_not_kept(store_of):
+    kept = set()
+    for store in every_moment(lambda: store_of()[0], lambda backend: upkeep(backend, (4, 5, 6))):
+        kept.add(store.retain(f"latest:{STEPS}").kept)
+    assert kept == {(0, 1, 2, 3, 4, 5, 6, 7, 8), (0, 1, 2, 3, 7, 8)}
+
+
 def test_by_its_id_too_a_collected_state_is_not_damaged(store_of):
     backend, states = store_of()
     with lcstore.open(backend, threads=1) as store:
