@@ -5,15 +5,16 @@ from __future__ import annotations
 import shlex
 from contextlib import suppress
 
-from lcstore.errors import ConflictError, InvalidInputError, LcstoreError
+from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format import markkeys
-from lcstore.format.marks import TagRecord
+from lcstore.format.marks import TagRecord, read_tag
 from lcstore.format.records import utc_now
 from lcstore.index.index import Index
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.standing import is_too_late
-from lcstore.storage.backend import Backend
+from lcstore.limits import MAX_RECORD_BYTES
+from lcstore.storage.backend import Backend, read_capped
 from lcstore.storage.settle import put_record
 
 
@@ -34,10 +35,8 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
     """
     name = _pin_name(node, by)
     too_late = is_too_late(index, node)  # a pin that is left behind would show what is no more whole
-    if not too_late:
-        held = name in bearers(Listing.take(backend, TAGS).named, "pin", {node})
-        set_name(backend, "pin", name, node)  # again, too: who did before may have died before it was durable
-    if not too_late and not held:
+    if not too_late and not _is_set_again(backend, name, node):
+        set_name(backend, "pin", name, node)
         try:
             # As for a save: whoever condemns from now on sees the pin.
             too_late = is_too_late(index, node)
@@ -53,6 +52,23 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
             "set aside as damaged. As long as it can be read, "
             f"`lcstore export {shlex.quote(f'{backend.url}@{node}')} state.safetensors` saves its values"
         )
+
+
+def _is_set_again(backend: Backend, name: str, node: str) -> bool:
+    """Return whether a pin is there; then its record is written again.
+
+    Who wrote it may have died before it was durable.
+    """
+    held = bearers(Listing.take(backend, TAGS).named, "pin", {node}).get(name)
+    if held is None:
+        return False
+    key = markkeys.tag_key(held[-1])
+    try:
+        record = read_tag(key, read_capped(backend, key, MAX_RECORD_BYTES))
+    except (NotFoundError, CorruptionError):  # a repair takes away a damaged one
+        return False
+    put_record(backend, key, record.to_bytes())
+    return True
 
 
 def unpin(backend: Backend, index: Index, node: str, by: str | None) -> int:

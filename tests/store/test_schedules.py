@@ -181,6 +181,34 @@ def test_a_pin_that_is_set_again_and_fails_stays():
             assert store.retain("latest:1").kept == (0, 2)
 
 
+def test_a_pin_that_is_set_again_adds_no_record_and_is_written_once_more():
+    backend = MemoryBackend.fresh()
+    with opened(backend, grace=0) as store:
+        first = next(iter([store.save(step, state(step)).node for step in range(2)]))
+        store.pin(first)
+    (key,) = backend.list("names")
+    again = FaultBackend(backend)
+    with opened(again) as store:
+        store.pin(first)
+    assert [asked.key for asked in again.log if asked.name == "put"] == [key]
+    assert backend.list("names") == [key]
+
+
+def test_a_pin_of_which_the_record_is_damaged_is_set_anew():
+    backend = MemoryBackend.fresh()
+    with opened(backend, grace=0) as store:
+        first = next(iter([store.save(step, state(step)).node for step in range(2)]))
+        store.pin(first)
+        (key,) = backend.list("names")
+        held = backend.get(key)
+        backend.delete(key)
+        backend.put(key, held[:-2])
+        store.pin(first)
+        assert len(backend.list("names")) == 2
+        store.repair()
+        assert store.retain("latest:1").kept == (0, 1)
+
+
 def test_a_shortcut_of_which_objects_were_taken_is_not_relied_on():
     begun = start(4, (1, 2))
     backend = MemoryBackend.fresh(begun.objects)
