@@ -336,9 +336,10 @@ class Snapshot(Mapping[str, Any]):
 
     def release(self) -> None:
         """Take away the pin of a snapshot that is held; of others, and again, this does nothing."""
-        release, self._release = self._release, None
+        release = self._release
         if release is not None:
             release()
+            self._release = None  # not where that failed: it can be asked for again
 
     def __enter__(self) -> Self:
         return self

@@ -370,6 +370,25 @@ def test_a_held_state_is_kept_until_it_is_released():
         reader.at(5, hold=True)
 
 
+def test_a_release_that_failed_can_be_asked_for_again():
+    inner = MemoryBackend.fresh()
+    filled(inner, 1)
+    down: list[str] = []
+
+    def is_down(asked):
+        return asked.name in down
+
+    with lcstore.open(FaultBackend(inner, {is_down: "eio"}), "r+", threads=1) as store:
+        snapshot = store.at(0, hold=True)
+        down += ["list", "put"]
+        with pytest.raises(StorageError):
+            snapshot.release()
+        down.clear()
+        assert all(one.pinned_by for one in store.states())
+        snapshot.release()
+        assert not any(one.pinned_by for one in store.states())
+
+
 def test_damage_is_gone_around_once():
     backend = MemoryBackend.fresh()
     store = filled(backend, 9, durability="none")
