@@ -196,8 +196,8 @@ def judged_contents(
     on_progress
         Told how many records have been read.
     known
-        Those that this process has read already: they are not read again either. For estimates alone: what
-        decides on what goes reads all of them.
+        Those that this process has read already: they are not read again either. What decides on what is
+        deleted does without, and reads all of them.
 
     Raises
     ------

@@ -244,7 +244,7 @@ def known_broken(backend: Backend, index: Index, records: dict[str, NodeRecord])
     there = {*Listing.take(backend, OBJECTS).below(keys.DATA)}
     if all(ref.key in there for record in records.values() for ref in record.objects):
         return {}
-    return broken_states(read_contents(backend), index.layout)
+    return broken_states(read_contents(backend, known=index.known), index.layout)
 
 
 def _notes(backend: Backend, records: dict[str, NodeRecord], broken: dict[str, str]) -> Iterable[str]:

@@ -234,6 +234,21 @@ def test_a_night_reads_each_record_to_collect_to_retain_and_to_verify(dry_run):
         assert {read[key] for key in far.backend.list("nodes")} == {3}
 
 
+def test_a_rule_reads_each_record_once_where_something_was_collected_too():
+    far = Far()
+    far.backend.seconds = 0
+    with far.open(grace=0) as store:
+        for number in range(8):
+            store.save(number, state(number))
+        store.retain("latest:4")
+        store.compact()
+    with far.open("r+") as store:
+        assert store.collect().deleted_objects
+        far.cost(lambda: store.retain("latest:3"))
+        read = Counter(request.key for request in far.log if request.name == "get")
+        assert {read[key] for key in far.backend.list("nodes")} == {1}
+
+
 def test_a_report_reads_each_record_once_and_once_more_to_verify():
     far = Far()
     far.backend.seconds = 0
