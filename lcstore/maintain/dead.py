@@ -74,7 +74,8 @@ def check_dead(
         The target does not tell when something was stored.
     """
     commits = _commits(contents)
-    idle = [min(found) for edge, found in contents.data.items() if edge not in contents.stored]
+    # All of a write, of which any may be the last: not every target tells of writes under way.
+    idle = [key for edge, found in contents.data.items() if edge not in contents.stored for key in found]
     idle += [keys.layout_key(digest) for digest in contents.idle_layouts]
     now, at = _times(backend, [key for saves in commits for key in saves] + idle, dry_run=dry_run)
     rhythms = [[moment for key in saves if (moment := at[key]) is not None] for saves in commits]

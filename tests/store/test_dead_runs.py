@@ -100,6 +100,18 @@ def test_what_a_save_under_way_has_stored_says_that_the_run_is_alive(url):
         assert (url / ORPHAN).exists()
 
 
+def test_a_save_that_takes_long_is_told_by_what_it_stored_last(url):
+    later = ORPHAN.replace("c.0", "c.1")
+    with lcstore.open(url, "r+") as store:
+        for key in (ORPHAN, later):
+            store.backend.put(key, b"12345")
+        age(url, 5000, 400)
+        os.utime(url / later)
+        with pytest.raises(ConflictError, match="may be alive"):
+            store.collect(grace=0, run_is_dead=True)
+        assert (url / later).exists()
+
+
 def test_the_grace_itself_is_always_long_enough(url):
     """Saves that were two days apart: more than the grace of a day is not asked for."""
     age(url, 90_000, 200_000)
