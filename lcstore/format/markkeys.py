@@ -57,6 +57,13 @@ class TagName:
     node: str | None
     record: str
 
+    @property
+    def about(self) -> str | None:
+        """The node that it is about; None of a tag that was taken away. The name of a pin begins with it."""
+        if self.kind == "line":
+            return self.name
+        return self.name.partition(" ")[0] if self.kind == "pin" and self.node is None else self.node
+
 
 @dataclass(frozen=True, slots=True)
 class RetiredName:

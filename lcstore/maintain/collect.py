@@ -260,7 +260,7 @@ class Collector:
         nodes = {scope.node for scope in scopes}
         relied_on = [key for key in contents.retired if markkeys.parse_retired_key(key).node in nodes]
         pins = (name for name in contents.named if name.kind == "pin")
-        relied_on += [markkeys.tag_key(name) for name in pins if name.name.partition(" ")[0] in nodes]
+        relied_on += [markkeys.tag_key(name) for name in pins if name.about in nodes]
         run_all(self.executor, [partial(self._write_again, key) for key in relied_on])
 
     def _write_again(self, key: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from lcstore.index.contents import Contents
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.verdict import Scope
 from lcstore.storage.backend import Backend, read_capped
+from lcstore.write.naming import SNAPSHOT
 
 
 def loose_marks(contents: Contents, gone: Sequence[Scope]) -> list[str]:
@@ -31,18 +33,30 @@ def loose_marks(contents: Contents, gone: Sequence[Scope]) -> list[str]:
         if (node := markkeys.parse_retired_key(key).node) not in nodes and node not in parents
     ]
     dead = {node for node, edge in contents.own.items() if edge in whole}
-    marks += [
-        markkeys.tag_key(name)
-        for name in contents.named
-        if name.node in dead or (name.kind == "line" and name.name in dead)
-    ]
+    marks += [markkeys.tag_key(name) for name in contents.named if {name.node, name.about} & dead]
     return sorted(marks)
 
 
 def stray_names(contents: Contents) -> list[str]:
-    """Return the keys of tags, pins and lines of nodes that are not there: of saves killed, or under way."""
-    of = {name: name.name if name.kind == "line" else name.node for name in contents.named}
-    return [markkeys.tag_key(name) for name, node in of.items() if node and node not in contents.own]
+    """Return the keys of tags, pins and lines that say nothing, once they are old.
+
+    They are of nodes that are not there (of saves killed, or under way), or of pins that were taken away.
+    """
+    gone = (name for name in contents.named if name.about and name.about not in contents.own)
+    return [markkeys.tag_key(name) for name in {*gone, *_spent_pins(contents.named)}]
+
+
+def _spent_pins(named: Iterable[markkeys.TagName]) -> Iterator[markkeys.TagName]:
+    """Yield the marks of pins that were taken away, but for the last of each, which says so.
+
+    That goes too, after the others, where a snapshot was held: its pin is never set again.
+    """
+    pins = defaultdict[str, list[markkeys.TagName]](list)
+    for name in sorted((n for n in named if n.kind == "pin"), key=lambda n: (n.seq, n.record)):
+        pins[name.name].append(name)
+    for *before, last in pins.values():
+        if last.node is None:
+            yield from before or [last] * last.name.partition(" ")[2].startswith(SNAPSHOT)
 
 
 def passed_on(backend: Backend, contents: Contents, gone: Set[str]) -> Iterator[RetiredRecord]:

@@ -20,7 +20,7 @@ from lcstore.store.overview import Overview
 from lcstore.walks.compare import diff
 from lcstore.walks.diff import Diff
 from lcstore.walks.walk import MODEL, Walk, history, walk
-from lcstore.write.naming import pin, unpin
+from lcstore.write.naming import SNAPSHOT, pin, unpin
 
 if TYPE_CHECKING:
     from zarr import Array, Group
@@ -51,7 +51,7 @@ class Looking(Overview):
         if not hold:
             return snapshot_at(self._reader, at)
         self._check_writable()
-        node, by = snapshot_at(self._reader, at).node, f"snapshot {secrets.token_hex(8)}"
+        node, by = snapshot_at(self._reader, at).node, SNAPSHOT + secrets.token_hex(8)
         try:
             pin(self._backend, self._index, node, by)
             snapshot = snapshot_at(self._reader, node)

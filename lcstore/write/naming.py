@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
+from typing import Final
 
 from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format import markkeys
@@ -16,6 +17,9 @@ from lcstore.index.standing import is_too_late
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.storage.backend import Backend, read_capped
 from lcstore.storage.settle import put_record
+
+#: What those begin with who pin for as long as they hold a snapshot: each has a name of its own.
+SNAPSHOT: Final = "snapshot "
 
 
 def set_name(backend: Backend, kind: markkeys.TagKind, name: str, node: str | None) -> None:

@@ -19,6 +19,7 @@ from lcstore.cli.app import app
 from lcstore.index.leftovers import left_over
 from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.patient import Patience, PatientBackend
 from lcstore.testing import Crash, FaultBackend
 
@@ -237,6 +238,46 @@ def test_names_of_states_that_never_came_go_once_they_are_old_and_not_while_a_sa
         assert [one[0] for one in store.history("model/w.weight", line="latest")] == [0, 1, 2, 3]
         assert store.at("gold").step == 3
     assert not [name for name in os.listdir(url / "names") if "silver" in name]
+
+
+def test_pins_that_were_taken_away_leave_no_mark_of_states_that_are_gone():
+    """A server that holds a snapshot for each evaluation left a mark each time, for ever."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0, threads=1) as store:
+        for step in range(4):
+            store.save(step, state(step))
+            with store.at(step, hold=True):
+                store.pin(step, "me")
+            store.unpin(step, "me")
+        last = store.info(3).node
+        store.retain("latest:1")
+        store.compact()
+        store.collect()
+    assert all(last in key for key in backend.list("names"))
+
+
+def test_pins_that_were_taken_away_leave_little_of_states_that_stay(tmp_path):
+    url = saved(tmp_path / "run", grace=2)
+    with lcstore.open(url, "r+", threads=1) as store:
+        for _ in range(3):
+            with store.at(0, hold=True):
+                store.pin(0, "me")
+            store.unpin(0, "me")
+        store.pin(0, "you")
+        there = {*store.backend.list("names")}
+        assert len(there) == 3 * 4 + 1
+        store.collect()
+        assert {*store.backend.list("names")} == there, "they are young"
+        for left in (3 + 1 + 1, 1 + 1, 1 + 1):
+            for path in (url / "names").iterdir():
+                os.utime(path, (time.time() - 2 * HOUR,) * 2)
+            store.collect()
+            assert len(store.backend.list("names")) == left
+            assert [one.pinned_by for one in store.states()] == [("you",)]
+        store.unpin(0)
+        assert [one.pinned_by for one in store.states()] == [()]
+        store.pin(0, "me")
+        assert [one.pinned_by for one in store.states()] == [("me",)]
 
 
 def test_a_tag_of_a_save_under_way_stays_where_there_is_no_grace(tmp_path):
