@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from lcstore.errors import ConflictError, FallbackWarning, LcstoreError, NotFoundError
+from lcstore.errors import ConflictError, LcstoreError, NotFoundError
 from lcstore.format import keys
-from lcstore.index.contents import read_contents
 from lcstore.index.kinds import is_own
-from lcstore.maintain.sizing import all_sizes
+from lcstore.index.lengths import lengths_of
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress, spread
+from lcstore.storage.survey import OnProgress
 
 #: In which order folders go: copies before what could be read by them, then what makes states be there, with
 #: what says that some are not after it; data last.
@@ -76,7 +73,7 @@ def remove_store(
         first=min(steps, default=None),
         last=max(steps, default=None),
         objects=len(own),
-        nbytes=_bytes(backend, own, on_progress),
+        nbytes=_bytes(backend, own),
         foreign=tuple(sorted(foreign)),
     )
     if not dry_run:
@@ -92,20 +89,12 @@ def _listed(backend: Backend) -> tuple[list[str], list[str]]:
     return sorted(own), foreign + [key for key in found if not is_own(key)]
 
 
-def _bytes(backend: Backend, own: Sequence[str], on_progress: OnProgress | None) -> int:
-    """Return how many bytes there are: as records say it where they can be read, otherwise asked for."""
-    sizes: dict[str, int] = {}
-    with suppress(LcstoreError), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)  # all goes, damaged or not
-        sizes = all_sizes(backend, read_contents(backend, on_progress=on_progress))
-
-    def size(key: str) -> int:
-        try:
-            return sizes[key] if key in sizes else backend.size(key)
-        except LcstoreError:
-            return 0  # deleted meanwhile, or no file at all: deleting it is what shows that
-
-    return sum(spread(size, own))
+def _bytes(backend: Backend, own: Sequence[str]) -> int:
+    """Return how many bytes there are; 0 where the target does not say: it may delete all the same."""
+    try:
+        return sum(lengths_of(backend, own).values())
+    except LcstoreError:
+        return 0
 
 
 def _delete(backend: Backend, own: Sequence[str], on_progress: OnProgress | None) -> None:

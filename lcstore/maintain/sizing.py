@@ -1,6 +1,6 @@
 """How many bytes a store takes: now, once it is compacted, and once it is collected after that.
 
-Lengths of objects are in the records that name them. Only what no record names is asked for.
+Lengths of objects are in the records that name them. Only what no record names is asked for, or listed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from lcstore.arrays import Array
 from lcstore.durability import Durability
 from lcstore.edges.algebra import sets, whole
 from lcstore.edges.columns import KEEP, OWN
-from lcstore.errors import NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ObjectRef, PartBody, split_layouts
 from lcstore.format.parity import COVERED
@@ -28,6 +27,7 @@ from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import Contents, Stored, read_contents
 from lcstore.index.kinds import KINDS
 from lcstore.index.leftovers import bytes_left, left_over
+from lcstore.index.lengths import lengths_of
 from lcstore.layout.layout import Layout
 from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.compact import ROUNDS, Compactor
@@ -35,7 +35,7 @@ from lcstore.maintain.retire import Retired
 from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress, spread
+from lcstore.storage.survey import OnProgress
 
 _POOL: Final = "pool."
 
@@ -118,7 +118,7 @@ def forecast(
     """
     left = compactor.contents
     contents = left or read_contents(backend, None, on_progress, compactor.index.known)
-    sizes = all_sizes(backend, contents)
+    sizes = _all_sizes(backend, contents)
     now, deleted = sum(sizes.values()) + bytes_left(left_over(backend)), 0
     if collected is not None and left is not None:
         deleted = collected.deleted_bytes
@@ -258,7 +258,7 @@ class _Usual:
         return round(self.factor[anchor] * read + self.each)
 
 
-def sizes_of(backend: Backend, contents: Contents, wanted: Collection[str]) -> dict[str, int]:
+def _sizes_of(backend: Backend, contents: Contents, wanted: Collection[str]) -> dict[str, int]:
     """Return the bytes of some objects, by key, as records give them; what no record names is asked for."""
     sizes: dict[str, int] = {}
     for stored in contents.stored.values():
@@ -267,29 +267,21 @@ def sizes_of(backend: Backend, contents: Contents, wanted: Collection[str]) -> d
         of = keys.copied_from(key)
         if of is not None and of in sizes:
             sizes[key] = sizes[of]
-    unnamed = sorted(wanted - sizes.keys())
-
-    def size(key: str) -> int:
-        try:
-            return backend.size(key)
-        except NotFoundError:  # deleted since it was listed
-            return 0
-
-    return sizes | dict(zip(unnamed, spread(size, unnamed), strict=True))
+    return sizes | lengths_of(backend, sorted(wanted - sizes.keys()))
 
 
 def bytes_of(backend: Backend, contents: Contents, going: Set[str]) -> int:
     """Return the bytes of some objects and records, with those of their second copies."""
-    sizes = contents.lengths | sizes_of(backend, contents, going - contents.lengths.keys())
+    sizes = contents.lengths | _sizes_of(backend, contents, going - contents.lengths.keys())
     copies = {*contents.copies}
     return sum(sizes[key] * (1 + (_copy_of(key) in copies)) for key in going)
 
 
-def all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:
+def _all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:
     """Return the bytes of all objects of data, layouts, records of nodes and edges, and second copies."""
     objects = {key for found in contents.data.values() for key in found}
     objects |= {keys.layout_key(digest) for digest in contents.layouts}
-    sizes = sizes_of(backend, contents, objects) | contents.lengths
+    sizes = _sizes_of(backend, contents, objects) | contents.lengths
     by_copy = {_copy_of(key): size for key, size in sizes.items()}
     return sizes | {key: by_copy[key] for key in contents.copies if key in by_copy}
 

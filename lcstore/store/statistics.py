@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
 
-from lcstore.errors import LcstoreError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT
 from lcstore.index.kinds import EDGE, KINDS, NODE
 from lcstore.index.leftovers import bytes_left, left_over
+from lcstore.index.lengths import lengths_of
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import ReadRecord, Records, read_each
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress, spread
+from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import bytes_on_disk
+
+#: What is stored of records, besides those that are read and second copies.
+_UNREAD: Final = KINDS.keys() - {keys.NODES, keys.EDGES, keys.COPIES} | {keys.STORE_KEY}
 
 
 @dataclass(frozen=True)
@@ -177,12 +182,11 @@ def stats(
             known.offer(node.key, node.record, node.nbytes)
     for edge in read_each(backend, EDGE, listing.below(keys.EDGES)):
         count.tally(edge)
-    other = [listing.below(folder) for folder in KINDS.keys() - {keys.NODES, keys.EDGES} | {keys.STORE_KEY}]
-    count.stored["records"] += _sizes(backend, [key for found in other for key in found])
+    other = [listing.below(folder) for folder in _UNREAD]
     kept = [name for name in names if name.node not in marks.hidden]
     beside = [key for key in data if keys.copied_from(key) in count.known]
-    besides = _sizes(backend, beside)
-    count.stored["records"] += besides
+    copies = _bytes(backend, [*listing.below(keys.COPIES), *beside])
+    count.stored["records"] += _bytes(backend, chain.from_iterable(other)) + copies
     orphans = sorted(set(data) - count.known - set(beside))
     left = left_over(backend)
     quarantine = listing.below(keys.QUARANTINE)
@@ -201,20 +205,14 @@ def stats(
         condemned_bytes=sum(count.condemned.values()),
         pools=dict(sorted(count.pools.items())),
         orphans=len(orphans) + len(left),
-        orphan_bytes=_sizes(backend, orphans) + bytes_left(left),
-        protection_bytes=count.protection + besides + _sizes(backend, listing.below(keys.COPIES)),
+        orphan_bytes=_bytes(backend, orphans) + bytes_left(left),
+        protection_bytes=count.protection + copies,
         quarantined=len(quarantine),
-        quarantined_bytes=_sizes(backend, quarantine),
+        quarantined_bytes=_bytes(backend, quarantine),
         bytes_on_disk=bytes_on_disk(backend),
         unreadable=count.unreadable,
     )
 
 
-def _sizes(backend: Backend, found: list[str]) -> int:
-    def size(key: str) -> int:
-        try:
-            return backend.size(key)
-        except LcstoreError:
-            return 0  # deleted since it was listed; `verify` is what looks for damage
-
-    return sum(spread(size, found))
+def _bytes(backend: Backend, found: Iterable[str]) -> int:
+    return sum(lengths_of(backend, found).values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import warnings
 from collections import Counter
@@ -287,6 +288,30 @@ def test_lengths_are_those_that_a_listing_tells(long):
     assert report.ok
     assert report.objects > 30
     assert not [request for request in long.log if request.name == "size"]
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_numbers_of_a_store_and_removing_it_ask_for_the_lengths_of_few_objects(count):
+    far = Far()
+    far.backend.seconds = 0
+    with lcstore.open(far.backend.inner) as store:  # no bucket: with second copies of all records
+        for number in range(count):
+            store.save(number, state(number), tags=[f"tag{number}"])
+        for number in range(20):  # of a save that was killed
+            store.backend.put(f"data/{'5' * 32}/0/plain-float64.set/c.{number}", b"12345")
+        wanted, now = store.stats(), store.forecast().bytes_now
+    with far.open("r") as store:
+        assert far.cost(store.stats) == dataclasses.replace(wanted, url=store.url)
+        sizes = [request.key for request in far.log if request.name == "size"]
+        assert len(sizes) == len({*sizes}) < 17
+        assert far.cost(store.forecast).bytes_now == now
+        assert len([request for request in far.log if request.name == "size"]) < 17
+    there = {key: far.backend.inner.size(key) for key in far.backend.inner.list("")}
+    report = far.cost(lambda: lcstore.remove(far.backend, dry_run=True))
+    assert (report.objects, report.nbytes) == (len(there), sum(there.values()))
+    asked = Counter(request.name for request in far.log)
+    assert asked["get"] == 0
+    assert asked["size"] < 17 * 5
 
 
 def test_what_a_listing_tells_another_length_of_is_asked_for(long, monkeypatch):
