@@ -178,7 +178,7 @@ class PatientBackend:
         what = what or "everything"
         with deadline(self.patience.timeout + 2 * more):
             if _left() <= 0:
-                raise _gave_up(f"could not {verb}: the time for the whole is over", what)
+                raise _gave_up(f"{self.url}: could not {verb}: the time for the whole is over", what)
             undecided, cause, half = False, "", _left() / 2
             for number in itertools.count(1):
                 last = number > self.patience.retries
@@ -192,6 +192,7 @@ class PatientBackend:
                     silent = isinstance(error.__cause__, TimeoutError)
                     if last or not helps or pause >= _left():
                         error.gave_up = helps
+                        error.message = f"{self.url}: {error.message}"  # of several, which one it was
                         error.message += f" (tried {number} times)" if number > 1 else ""
                         error.message += f"; before that: {cause}" if silent and cause else ""
                         if undecided and not error.outcome_unknown:

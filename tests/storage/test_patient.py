@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import re
 import threading
 import time
 
@@ -66,6 +67,14 @@ def test_it_is_a_backend(check):
 
 def busy(times, kind="eio"):
     return FaultBackend(MemoryBackend.fresh(), {0: Fault(kind, count=times)} if kind == "busy" else {0: kind})
+
+
+def test_what_fails_says_at_which_target(silent):
+    """A copy asks two, and a loop over stores many: credentials may be wrong for one of them."""
+    backend = PatientBackend(silent, Patience(0.05, 0))
+    silent.quiet.set()
+    with pytest.raises(StorageError, match=f"^{re.escape(silent.url)}: could not read: no answer"):
+        backend.get("a")
 
 
 def test_what_fails_for_a_while_is_tried_again_and_told_of(caplog):
