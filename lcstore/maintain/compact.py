@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan, waits
-from lcstore.graph.refs import ROOT
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents
 from lcstore.index.index import Index
 from lcstore.maintain.full import BLOCK, little_room
@@ -148,6 +148,7 @@ class Compactor:
         self.maker = Maker(backend, index, reader, executor, durability)
         self.written = 0
         self.skipped: list[tuple[int, str]] = []
+        self._nodes: Mapping[str, NodeName] = {}  # those planned for: some of them may go meanwhile
 
     def run(self, *, dry_run: bool, without: frozenset[str] = frozenset()) -> CompactReport:
         """Plan, and carry the plan out.
@@ -162,18 +163,19 @@ class Compactor:
         began = time.monotonic()
         first = last = self.plan(without)
         reads_before, reads_after = latest_reads(self.reader, first)
-        shortcuts, added = [*first.shortcuts], 0
+        shortcuts, added = [*first.shortcuts] if dry_run else [], 0
         for _ in range(0 if dry_run else ROUNDS):
+            shortcuts += last.shortcuts
             made = self._carry_out(last, began)
             added += made
             if made < len(last.shortcuts):
-                last = self.plan(without, most=0)
                 break
             # Sizes were estimated, and are known now: by those a little more may pay.
             last = self.plan(without)
-            shortcuts += last.shortcuts
             if not last.shortcuts:
                 break
+        if not dry_run and last.shortcuts:
+            last = self.plan(without, most=0)
         if added:
             _, reads_after = latest_reads(self.reader, last)
         elif not dry_run:
@@ -209,7 +211,7 @@ class Compactor:
                 self.index.know([keys.edge_key(made.name)])
                 added += 1
             else:
-                self._skip(shortcuts[place], made.why)
+                self.skipped.append((self._nodes[shortcuts[place].target].step, made.why))
             if self.on_progress is not None:
                 self.on_progress("merging", done, len(shortcuts))
             self._leave_room(kept_free, shortcuts[done : done + 1])
@@ -253,11 +255,6 @@ class Compactor:
         after = waits(shortcuts)
         return [Task("merge", url, run(shortcut), after[at]) for at, shortcut in enumerate(shortcuts)]
 
-    def _skip(self, shortcut: Shortcut, why: str) -> None:
-        name = self.index.graph.nodes.get(shortcut.target)
-        if name is not None:
-            self.skipped.append((name.step, why))
-
     def plan(
         self, without: frozenset[str] = frozenset(), graph: Graph | None = None, most: int | None = None
     ) -> Planned:
@@ -268,6 +265,7 @@ class Compactor:
         most = self._room() if most is None else most
         if graph is None:
             graph = self.index.refresh(full=True) if self.contents is None else self.contents.graph
+        self._nodes = graph.nodes
         marks = self.index.marks if self.contents is None else self.contents.marks
         kept = set(graph.nodes) - graph.hidden - without
         lacking = graph.hidden | marks.stripped.keys()

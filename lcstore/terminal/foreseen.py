@@ -70,11 +70,3 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
             )
     elif found.bytes_compacted > found.bytes_now:
         yield "More at first: what merged edges stand for goes when it is collected, once its grace is over."
-
-
-def why_cut_short(bounds: str) -> str:
-    """Return why fewer edges were added than were planned."""
-    timed = "--max-seconds" in bounds
-    return (
-        "The time ran out" if timed else "What was stored or deleted meanwhile stood in the way of some edges"
-    )

@@ -13,6 +13,7 @@ from states import same
 import lcstore
 from lcstore import CorruptionError, InvalidInputError, StorageError
 from lcstore.format import keys, markkeys
+from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.maintain.making import Made, Maker
 from lcstore.storage.memory import MemoryBackend
@@ -374,4 +375,16 @@ def test_edges_to_states_of_one_step_are_each_told_of_if_they_are_not_added(monk
         monkeypatch.setattr(Maker, "make", lambda *_: Made(None, 0, "there is no room"))
         report = store.compact()
     assert len({step for step, _ in report.skipped}) < len(report.skipped) == report.planned
+    assert not report.is_cut_short
+
+
+def test_what_is_collected_meanwhile_is_not_taken_for_what_there_was_no_time_for(monkeypatch):
+    def gone(self, *given):
+        self.index.graph = Graph()
+        return Made(None, 0, "collected meanwhile")
+
+    monkeypatch.setattr(Maker, "make", gone)
+    with lcstore.open(filled(40), "r+", threads=1) as store:
+        report = store.compact()
+    assert len(report.skipped) == report.planned > 0
     assert not report.is_cut_short

@@ -21,7 +21,7 @@ from lcstore.terminal.arguments import (
     typed_again,
     understood,
 )
-from lcstore.terminal.foreseen import foresee, foreseen, why_cut_short
+from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.table import Table, size
 from lcstore.units import parse_bytes, parse_seconds
@@ -115,7 +115,7 @@ def _next(answer: Answer, report: CompactReport, bounds: str, by: str) -> list[s
         return [f"Nothing was changed. To do it: lcstore compact {url}{bounds}{by}"]
     lines = []
     if report.is_cut_short:
-        lines.append(f"{why_cut_short(bounds)}; to go on: lcstore compact {url}{bounds}{by}")
+        lines.append(f"The time ran out; to go on: lcstore compact {url}{bounds}{by}")
     if report.bytes_after < report.bytes_before:
         lines.append(f"To see what can be deleted now: lcstore collect {url}")
     return lines or [f"All that fits{bounds} is there." if bounds else "The store is compact."]

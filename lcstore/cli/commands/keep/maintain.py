@@ -27,7 +27,7 @@ from lcstore.terminal.arguments import (
     understood,
 )
 from lcstore.terminal.decision import counts, decision, runs_of
-from lcstore.terminal.foreseen import foreseen, noted, why_cut_short
+from lcstore.terminal.foreseen import foreseen, noted
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
@@ -119,7 +119,7 @@ def _shown(
     if report.compacted is not None:
         yield from compaction(report.compacted, bounds)
         if report.compacted.is_cut_short:
-            yield f"{why_cut_short(bounds)}: the next maintenance goes on."
+            yield "The time ran out: the next maintenance goes on."
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.is_sound:
