@@ -32,14 +32,17 @@ def is_taken_away(
     """
     if any(name.scope != markkeys.LAYOUT for name in condemnations(listing, {edge})):
         return True
-    there = set(listing.by_folder[keys.edge_folder(edge)])
-    if any(ref.key not in there for ref in objects):
-        return True
-    return any(
+    return lacks(listing, edge, objects) or any(
         any(name.scope == markkeys.LAYOUT for name in condemnations(listing, {keys.layout_half(layout)}))
         or keys.layout_key(layout) not in listing.by_folder[keys.LAYOUTS]
         for layout in new_layouts
     )
+
+
+def lacks(listing: Listing, edge: str, objects: Iterable[ObjectRef]) -> bool:
+    """Return whether any of an edge's objects is gone."""
+    there = set(listing.by_folder[keys.edge_folder(edge)])
+    return any(ref.key not in there for ref in objects)
 
 
 def condemnations(listing: Listing, edges: Container[str]) -> list[markkeys.CondemnedName]:

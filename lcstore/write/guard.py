@@ -9,14 +9,13 @@ from typing import Final
 
 from lcstore.durability import Durability
 from lcstore.errors import CorruptionError, DamageWarning, LcstoreError
-from lcstore.format.marks import RetiredRecord
-from lcstore.format.records import utc_now
+from lcstore.format import keys
 from lcstore.graph.anchors import Since
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing
-from lcstore.storage.backend import Backend
-from lcstore.storage.settle import put_record
+from lcstore.index.standing import is_kept
+from lcstore.storage.backend import Backend, exists
 from lcstore.track.track import Track
 from lcstore.warned import warn
 from lcstore.write.anchor import add_anchor
@@ -61,7 +60,26 @@ class Guard:
         """Take in what was listed of the condemnations and of `folders`."""
         self._damage = self._watch.damage(listing)
 
-    def doubtful(self, base: str, grace: float) -> set[str]:
+    def is_given_up(self, base: NodeName, listing: Listing, grace: float) -> bool:
+        """Return whether a node that the writer saved is let go of, or a record of its path was deleted.
+
+        Parameters
+        ----------
+        base
+            The node that the writer stands on.
+        listing
+            What `look` took in, and the retirements.
+        grace
+            Seconds for which collectors leave alone what no record names, at the least.
+        """
+        nodes = self.index.graph.nodes
+        # Whoever looks at states with this handle lists them: it may have been seen already that it is gone.
+        if not is_kept(listing, base.node) or base.node not in nodes:
+            return True
+        path = [nodes[node] for node in self._doubtful(base.node, grace) if node in nodes]
+        return not all(exists(self.backend, keys.node_key(name)) for name in path)
+
+    def _doubtful(self, base: str, grace: float) -> set[str]:
         """Return the nodes on the path to a writer's base whose records may be gone.
 
         Edges to them were found damaged; or it is the base, and nothing of its edge was looked at. No
@@ -145,21 +163,10 @@ class Guard:
         )
 
 
-def tell_of_loss(backend: Backend, name: NodeName, parent: str | None) -> None:
-    """Warn that a whole store went while a run saved into it, and leave a record of the state it stood on.
-
-    Parameters
-    ----------
-    backend
-        Where the store was.
-    name, parent
-        The state that was just stored there, and is not acknowledged; and what it stood on.
-    """
-    if parent is not None:
-        mark = RetiredRecord(parent, "the store that it was in went while its run went on", utc_now())
-        put_record(backend, mark.key(), mark.to_bytes())
+def tell_of_loss(backend: Backend, step: int) -> None:
+    """Warn that a whole store went while a run saved into it."""
     warn(
         f"the store at {backend.url} is gone, with all that was saved in it: it was moved or deleted. Step "
-        f"{name.step} begins one anew there",
+        f"{step} begins one anew there",
         DamageWarning,
     )

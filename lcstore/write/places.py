@@ -1,4 +1,4 @@
-"""Which states a run takes the place of, so that they are no more kept for being the latest of theirs."""
+"""Which states a run takes the place of: they are no more kept as the latest of theirs, or not at all."""
 
 from __future__ import annotations
 
@@ -24,10 +24,30 @@ class Places:
 
     def __init__(self) -> None:
         self._left: list[tuple[NodeName, str]] = []
+        #: Of those that are to be let go of altogether: what says so.
+        self._disowned: dict[str, RetiredRecord] = {}
 
     def take(self, names: Iterable[NodeName], start: str) -> None:
         """Take the places of these, and of no others; `start` says where the run begins, for people."""
         self._left = [(name, start) for name in names]
+
+    def disown(self, node: str, why: str) -> None:
+        """Let go of a node once another is acknowledged: until then it may be all that the run has."""
+        self._disowned.setdefault(node, RetiredRecord(node, why, utc_now()))
+
+    def keep(self, node: str) -> None:
+        """Let go of a node no more: the run goes on from it."""
+        self._disowned.pop(node, None)
+
+    def let_go(self, backend: Backend, *nodes: str) -> None:
+        """Store the records of some nodes that were disowned; of all once another state is acknowledged."""
+        try:
+            for node in nodes or [*self._disowned]:
+                mark = self._disowned[node]
+                put_record(backend, mark.key(), mark.to_bytes())
+                del self._disowned[node]
+        except LcstoreError as error:
+            _log.warning("states that were not acknowledged stay listed until the next save: %s", error)
 
     @contextmanager
     def recording(self, backend: Backend, requests: Executor, run: int | None, run_id: str) -> Iterator[None]:

@@ -13,18 +13,16 @@ from lcstore.durability import Durability
 from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.format import keys
 from lcstore.format.bodies import split_layouts
-from lcstore.format.marks import RetiredRecord
-from lcstore.format.records import StoreRecord, utc_now
+from lcstore.format.records import StoreRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.index import Index
 from lcstore.index.kinds import is_store
 from lcstore.index.listing import Listing, committed
-from lcstore.index.standing import is_going, is_kept, is_taken_away
+from lcstore.index.standing import is_going, is_taken_away, lacks
 from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
-from lcstore.storage.backend import Backend, exists
-from lcstore.storage.settle import put_record
+from lcstore.storage.backend import Backend
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
@@ -99,8 +97,6 @@ class Writer:
         self._open: Commit | None = None
         #: Records that were being stored when something interrupted: they may be there without their copies.
         self._interrupted: dict[NodeName, bytes] = {}
-        #: What was listed after the last commit.
-        self._seen = Listing({})
         #: When the first object of the save under way was put.
         self._began = Moment()
         self._guard = Guard(backend, index, executor, durability)
@@ -118,6 +114,7 @@ class Writer:
         Where this run `follows` the one before, as a process that was started anew does, it takes its place.
         """
         self.settle()
+        self._places.keep(head.node)
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
         self.plain, self.sound = {}, sound
@@ -165,8 +162,10 @@ class Writer:
             base = self.index.graph.nodes.get(head.base)
             # Whoever looks at states with this handle lists them: that it or its base is gone may be known.
             gone = head.node not in self.index.graph.nodes or (head.base != ROOT and base is None)
-            if gone or self._is_let_go(base, head.step):
+            if gone:
                 self._disown(head)
+            else:
+                self._is_let_go(base, head.step)
 
     def save(self, staged: Staged, started: float, *, kept: bool = True) -> SaveInfo:
         """Commit a state: write its edge, store the record, look around, and only then acknowledge.
@@ -201,10 +200,10 @@ class Writer:
             base = commit.write.base
             with self._places.recording(self.backend, self.requests, self.run, self.run_id):
                 gone = self._is_let_go(base, staged.step)
-            if not gone:
+            if not gone:  # this one is acknowledged
+                self._places.let_go(self.backend)
                 seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
                 return self._guard.protect(saved(commit, seconds), commit.name, self.track)
-            self._disown(commit.name)
         raise LcstoreError(
             "a collector keeps condemning what is being saved: stop it, and save again", step=staged.step
         )
@@ -333,6 +332,7 @@ class Writer:
     def _is_let_go(self, base: NodeName | None, step: int) -> bool:
         """Return whether a collector takes away anything of the node just committed, or of what it stands on.
 
+        Where one does, the next state sets everything anew, and takes the place of that node.
         Whatever it condemns from now on, it lists the records once more and finds this one. What this
         handle committed before needs no such look, as the latest node of every run is kept: unless it was
         retired all the same: by a repair, by a run that went on from an earlier state, or with its whole run.
@@ -342,14 +342,15 @@ class Writer:
         try:
             known = None if self._named_layout is None else self._named_layout[1]
             new_layouts = [digest for _, digest in split_layouts(record.layout) if digest != known]
-            self._seen = self._look_around(record.edge.id, base, bool(new_layouts))
-            self._guard.look(self._seen)
-            if base is not None and not self._foreign and self._is_given_up(base):
+            seen = self._look_around(record.edge.id, base, bool(new_layouts))
+            self._guard.look(seen)
+            own = None if self._foreign else base
+            if own is not None and self._guard.is_given_up(own, seen, self.grace):
                 self._foreign = True
-                self._seen = self._look_around(record.edge.id, base, bool(new_layouts))
-            gone = is_taken_away(self._seen, record.edge.id, record.objects, new_layouts)
+                seen = self._look_around(record.edge.id, base, bool(new_layouts))
+            gone = is_taken_away(seen, record.edge.id, record.objects, new_layouts)
             if base is not None and self._foreign:
-                gone = gone or is_going(self.index, base.node, self._seen)
+                gone = gone or is_going(self.index, base.node, seen)
         except StorageError as error:
             raise UnknownOutcomeError(
                 "the state is stored, but whether a collector let go of what it stands on could not be "
@@ -361,16 +362,9 @@ class Writer:
             self._guard.looked = self._began
             layout = self.track.layout
             self._named_layout = None if layout is None else (layout, record.layout)
+        else:
+            self._disown(self.head, broken=lacks(seen, record.edge.id, record.objects))
         return gone
-
-    def _is_given_up(self, base: NodeName) -> bool:
-        """Return whether a node that this handle saved is let go of, or a record of its path was deleted."""
-        nodes = self.index.graph.nodes
-        # Whoever looks at states with this handle lists them: it may have been seen already that it is gone.
-        if not is_kept(self._seen, base.node) or base.node not in nodes:
-            return True
-        path = [nodes[node] for node in self._guard.doubtful(base.node, self.grace) if node in nodes]
-        return not all(exists(self.backend, keys.node_key(name)) for name in path)
 
     def _look_around(self, edge: str, base: NodeName | None, layouts: bool) -> Listing:
         """List what tells whether the edge just committed, and what it stands on, stays and is there."""
@@ -385,16 +379,19 @@ class Writer:
         young = self._began.is_within(self.grace / 2)
         return Listing.take(self.backend, committed(edge, more, at_once=young), self.requests)
 
-    def _disown(self, name: NodeName) -> None:
-        """Let go of a node that is not acknowledged: what it stands on is being deleted."""
-        mark = RetiredRecord(name.node, "not acknowledged: what it stood on was being deleted", utc_now())
-        try:
-            put_record(self.backend, mark.key(), mark.to_bytes())
-        except StorageError as error:
-            raise UnknownOutcomeError(
-                "what the state just stored stands on is being deleted: save again", step=name.step
-            ) from error
+    def _disown(self, name: NodeName, *, broken: bool = False) -> None:
+        """Have another state take the place of a node that is not acknowledged: what it needs may go."""
+        self._places.disown(name.node, "not acknowledged: what it needs was let go of")
+        if broken:
+            self._places.let_go(self.backend, name.node)
+        if self._stand_on_nothing(name.step) and name.base != ROOT:
+            self._places.disown(name.base, "the store that it was in went while its run went on")
+
+    def _stand_on_nothing(self, step: int) -> bool:
+        """Have the next state set everything anew; return whether the store went: it makes one again."""
         self.head, self._foreign, self._doubtful, self._named_layout = None, False, False, None
-        if not is_store(self.backend):
+        lost = not is_store(self.backend)
+        if lost:
             self._made = StoreRecord(int(self.grace))
-            tell_of_loss(self.backend, name, None if name.base == ROOT else name.base)
+            tell_of_loss(self.backend, step)
+        return lost
