@@ -43,7 +43,7 @@ from lcstore.storage.backend import Backend, check_writable
 from lcstore.storage.survey import OnProgress
 from lcstore.version import SOFTWARE
 
-#: How often a repair is planned anew, when the store changed while it was looked at.
+#: How often a repair is planned, where the store changes meanwhile.
 _TRIES: Final = 4
 
 
@@ -93,30 +93,48 @@ def repair(
     if not dry_run:
         check_writable(backend)
     began = time.perf_counter()
-    plan = _settled_plan(backend, level, on_progress)
+    plans: list[_Plan] = []
+    while True:
+        plan = _settled_plan(backend, level, on_progress)
+        if not dry_run and stops_a_repair(plan.astray, lost=bool(plan.lost)):
+            raise CorruptionError(
+                f"nothing was repaired, as that lets go of what is missing: {way_back(plan.astray)}; or out "
+                f"of the store if it is not that. Then: `lcstore verify {shlex.quote(backend.url)}`"
+            )
+        plans.append(plan)
+        if dry_run or _is_carried_out(plan.overlay, on_progress, last=len(plans) == _TRIES):
+            break
     remaining = tuple(one for one in plan.after.findings.of(backend.url) if _is_left(one))
     latest = plan.after.store.graph.latest()
-    if not dry_run and stops_a_repair(plan.astray, lost=bool(plan.lost)):
-        raise CorruptionError(
-            f"nothing was repaired, as that lets go of what is missing: {way_back(plan.astray)}; or out of "
-            f"the store if it is not that. Then: `lcstore verify {shlex.quote(backend.url)}`"
-        )
-    if not dry_run:
-        for done, _ in enumerate(plan.overlay.apply()):
-            if on_progress is not None:
-                on_progress("repairing", done + 1, len(plan.overlay.steps))
+    lost = {loss for one in plans for loss in one.lost}
     return RepairReport(
         url=backend.url,
         level=level,
         dry_run=dry_run,
-        lost=tuple(sorted(plan.lost, key=lambda loss: (loss.step, loss.node, loss.what))),
-        actions=plan.actions,
+        lost=tuple(sorted(lost, key=lambda loss: (loss.step, loss.node, loss.what))),
+        actions=tuple(dict.fromkeys(action for one in plans for action in one.actions)),
         remaining=remaining,
         states=len(plan.after.store.kept),
         latest=None if latest is None else latest.step,
         seconds=time.perf_counter() - began,
         astray=plan.astray,
     )
+
+
+def _is_carried_out(overlay: Overlay, on_progress: OnProgress | None, *, last: bool) -> bool:
+    """Make the changes; return False where a collector took meanwhile what an object is rebuilt from.
+
+    What was done stays, and the rest is planned anew, but for the last time.
+    """
+    try:
+        for done, _ in enumerate(overlay.apply()):
+            if on_progress is not None:
+                on_progress("repairing", done + 1, len(overlay.steps))
+    except CorruptionError:
+        if last:
+            raise
+        return False
+    return True
 
 
 class _Plan(NamedTuple):
