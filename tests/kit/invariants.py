@@ -52,7 +52,9 @@ def problems(
     try:
         store = open_store(backend, "r", threads=1)
     except NotFoundError as error:
-        return [f"there is no store: {error}"] if model.kept() else []
+        return [
+            f"acknowledged step {known.step} is lost: there is no store: {error}" for known in model.kept()
+        ]
     except (LcstoreError, FallbackWarning) as error:
         return [f"cannot be opened: {_text(error)}"]
     with store:
