@@ -281,12 +281,6 @@ def offsets(
     for row in range(rows.size):
         part = patterns[row * cols : (row + 1) * cols]
         _row_levels(part, rows[row], columns, step_size, threshold, below, levels)
-        first = _0
-        for i in range(cols):
-            if part[i] != 0:
-                first = min(rows[row] + columns[i], last) - known[i]
-                first -= np.float32(np.int32(part[i] >> drop)) * down
-                break
         count = np.int64(0)
         for i in range(cols):
             level = np.float32(levels[i])
@@ -297,14 +291,20 @@ def offsets(
             counts = part[i] != 0
             more[i] = back if (steps != _0) | (back < above) else _0
             more[i] = more[i] - known[i] if counts else _0
-            between = left - known[i] - first
-            between -= wide * np.floor(between / wide + _HALF)
-            apart[i] = between if counts else _0
-            squares[i] = apart[i] * apart[i]
+            apart[i] = left - known[i]
             count += part[i] != 0
         beside[row] = off[row] = 0.0
         if count == 0:
             continue
+        one = 0
+        while part[one] == 0:
+            one += 1
+        first = apart[one]
+        for i in range(cols):
+            between = apart[i] - first
+            between -= wide * np.floor(between / wide + _HALF)
+            apart[i] = between if part[i] != 0 else _0
+            squares[i] = apart[i] * apart[i]
         mean = _total(apart, lanes) / count
         if _total(squares, lanes) / count - mean * mean < (_AGREE * step_size) ** 2:
             high = first + mean + 0.5
