@@ -39,7 +39,7 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
     """
     name = _pin_name(node, by)
     too_late = is_too_late(index, node)  # a pin that is left behind would show what is no more whole
-    if not too_late and not _is_set_again(backend, name, node):
+    if not too_late and not _set_again(backend, name, node):
         set_name(backend, "pin", name, node)
         try:
             # As for a save: whoever condemns from now on sees the pin.
@@ -58,8 +58,8 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
         )
 
 
-def _is_set_again(backend: Backend, name: str, node: str) -> bool:
-    """Return whether a pin is there; then its record is written again.
+def _set_again(backend: Backend, name: str, node: str) -> bool:
+    """Write the record of a pin again, if it is there, and return whether it is.
 
     Who wrote it may have died before it was durable.
     """
