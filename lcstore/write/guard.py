@@ -60,6 +60,14 @@ class Guard:
         """Take in what was listed of the condemnations and of `folders`."""
         self._damage = self._watch.damage(listing)
 
+    def is_there(self, head: NodeName, grace: float) -> bool:
+        """Return whether the record of a node that the writer saved is there.
+
+        No request is made where the writer looked around a moment ago. A record that names a parent which
+        is gone stops maintenance, if its writer dies before it finds out.
+        """
+        return self._looked_lately(grace) or exists(self.backend, keys.node_key(head))
+
     def is_given_up(self, base: NodeName, listing: Listing, grace: float) -> bool:
         """Return whether a node that the writer saved is let go of, or a record of its path was deleted.
 
@@ -87,8 +95,12 @@ class Guard:
         grace is cut short, or for a whole `grace`.
         """
         found = {ref.target for ref in self._damage}
-        looked = self._watch.looked_at(base) or self.looked.is_within(min(RECENT, grace / 2))
+        looked = self._watch.looked_at(base) or self._looked_lately(grace)
         return found if looked and self._watch.sees(base) else {*found, base}
+
+    def _looked_lately(self, grace: float) -> bool:
+        """Return whether the writer looked around within half of the silence that makes a run look dead."""
+        return self.looked.is_within(min(RECENT, grace / 2))
 
     def protect(self, info: SaveInfo, head: NodeName, track: Track) -> SaveInfo:
         """Add an anchor to the state just saved where one is due, and return what the save came to.

@@ -263,7 +263,7 @@ class Writer:
         sent = False
         try:
             write.write()
-            if listed is not None and not self._knows_its_place(listed.result()):
+            if not self._knows_its_place(listed, staged.step):
                 self.sound = write.undo() and sound
                 write.written.take_away()
                 return None
@@ -298,15 +298,20 @@ class Writer:
         """Begin to list the nodes where the first save of a handle, or after a resume, needs to know them."""
         return self.requests.submit(self.index.refresh) if self.run is None or self._foreign else None
 
-    def _knows_its_place(self, graph: Graph) -> bool:
+    def _knows_its_place(self, listed: Future[Graph] | None, step: int) -> bool:
         """Number the handle if it has no number; return whether the head is there. If not, forget it."""
-        if self.run is None:
-            self.run = graph.next_run()
-        self.seq = max(self.seq, graph.last_seq())  # what is committed now is later than all that is there
-        if self.head is None or self.head.node in graph.nodes:
-            return True
-        self.head, self._foreign, self._named_layout = None, False, None
-        return False
+        if listed is None:
+            there = self.head is None or self._guard.is_there(self.head, self.grace)
+        else:
+            graph = listed.result()
+            self.run = graph.next_run() if self.run is None else self.run
+            self.seq = max(
+                self.seq, graph.last_seq()
+            )  # what is committed now is later than all that is there
+            there = self.head is None or self.head.node in graph.nodes
+        if not there:
+            self._stand_on_nothing(step)
+        return there
 
     def _prepare(self, write: EdgeWrite) -> Commit:
         """Return the commit of an edge; all that has to be stored before its record is on its way."""

@@ -14,6 +14,7 @@ from lcstore import ConflictError, InvalidInputError
 from lcstore.maintain.dead import LEAST
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
+from lcstore.testing import Crash, FaultBackend
 from lcstore.write import moment
 from lcstore.write.guard import RECENT
 
@@ -162,6 +163,14 @@ def weights(step: int) -> dict[str, np.ndarray]:
     }
 
 
+def sleep(backend: MemoryBackend, passed: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have some seconds pass for a store and for whoever writes to it."""
+    for key, (data, at) in list(backend._space.objects.items()):
+        backend._space.objects[key] = data, at - passed
+    clocks = moment._clocks
+    monkeypatch.setattr(moment, "_clocks", lambda: tuple(clock + passed for clock in clocks()))
+
+
 @pytest.mark.parametrize("url", ["memory://near", "s3://bucket/run", "sftp://host/run"])
 @pytest.mark.parametrize("after", [6, 10])
 def test_a_run_that_was_collected_as_dead_and_is_alive_stands_on_nothing_that_is_gone(
@@ -174,11 +183,7 @@ def test_a_run_that_was_collected_as_dead_and_is_alive_stands_on_nothing_that_is
         other.save(0, weights(0))
         for step in range(12):
             alive.save(step, weights(step))
-        passed = 3600.0
-        for key, (data, at) in list(backend._space.objects.items()):
-            backend._space.objects[key] = data, at - passed
-        clocks = moment._clocks
-        monkeypatch.setattr(moment, "_clocks", lambda: tuple(clock + passed for clock in clocks()))
+        sleep(backend, 3600.0, monkeypatch)
         with lcstore.open(backend, "r+") as upkeep:
             assert upkeep.retire_run(2, after=after, run_is_dead=True).states_let_go
             assert upkeep.collect(grace=0, run_is_dead=True).deleted_objects
@@ -188,6 +193,31 @@ def test_a_run_that_was_collected_as_dead_and_is_alive_stands_on_nothing_that_is
         for step in (12, 13):
             assert np.allclose(store.restore(step)["w.weight"], weights(step)["w.weight"], atol=0.01)
         assert store.verify("restore").ok
+
+
+def test_a_run_that_was_collected_as_dead_and_dies_in_its_next_save_stops_no_maintenance(monkeypatch):
+    """A record was stored whose parent was gone, and only its writer could have found out."""
+    backend = MemoryBackend.fresh()
+    dies: set[str] = set()
+    target = FaultBackend(
+        backend,
+        {lambda asked: bool(dies) and asked.name == "put" and asked.key.startswith("nodes/"): "crash_after"},
+    )
+    with lcstore.open(target) as alive:
+        for step in range(4):
+            alive.save(step, weights(step))
+        sleep(backend, 3600.0, monkeypatch)
+        with lcstore.open(backend, "r+") as upkeep:
+            upkeep.retire_run(1, after=2, run_is_dead=True)
+            upkeep.collect(grace=0, run_is_dead=True)
+        dies.add("now")
+        with pytest.raises(Crash):
+            alive.save(4, weights(4))
+    with lcstore.open(backend, "r+") as upkeep:
+        upkeep.collect()
+        upkeep.retain("latest:2")
+        assert upkeep.steps() == [2, 4]
+        assert upkeep.verify("restore").ok
 
 
 def test_a_listing_that_took_long_is_as_old_as_its_beginning(monkeypatch):
