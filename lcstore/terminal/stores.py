@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import LcstoreError, NotFoundError, StorageError
 from lcstore.terminal.answer import Answer
 from lcstore.terminal.table import Table, counted, size
 
@@ -64,6 +64,8 @@ def below_of(answer: Answer, **bounds: int) -> list[str]:
     except NotFoundError:
         found = answer.stores_below(answer.url, sealed=True, **bounds)
         return found if found != [answer.url] else []  # its own record is lost: opening it says so
+    except StorageError:
+        raise  # opening it would ask a target that is away as often once more
     except LcstoreError:
         pass  # opening it says so
     else:

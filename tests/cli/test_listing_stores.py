@@ -16,9 +16,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner, Result
 
 import lcstore
+from lcstore import StorageError
 from lcstore.cli.app import app
 from lcstore.storage import finding
 from lcstore.storage.finding import stores_below
+from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.terminal import printing
 from lcstore.units import size
@@ -453,3 +455,19 @@ def test_stats_of_a_place_have_the_largest_store_on_top(tmp_path):
     lines = call("stats", str(tmp_path)).stdout.splitlines()
     assert [line.split()[0][-1] for line in lines if line.startswith(str(tmp_path))] == ["b", "c", "a"]
     assert [one["url"][-1] for one in document("stats", str(tmp_path))["stores"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("command", ["ls", "stats", "verify"])
+def test_a_target_that_is_away_is_asked_once(command, tmp_path, monkeypatch):
+    """With retries and a network behind it, each question takes some half a minute."""
+    asked: list[str] = []
+
+    def away(self: LocalBackend, key: str, *_: object) -> bytes:
+        asked.append(key)
+        raise StorageError("could not read: no route to host", key=key)
+
+    monkeypatch.setattr(LocalBackend, "get", away)
+    found = document(command, str(tmp_path), status=1)
+    assert "no route to host" in found["error"]["message"]
+    assert found["error"]["next"] == f"lcstore doctor {tmp_path}"
+    assert asked == ["lcstore.json"]
