@@ -16,12 +16,12 @@ from urllib.parse import unquote
 
 import typer
 
-from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError
+from lcstore.errors import FallbackWarning, InvalidInputError, LcstoreError, NotFoundError, StorageError
 from lcstore.format.keyforms import STRAY
 from lcstore.terminal.arguments import split_at, storage_options
 from lcstore.terminal.packages import broken_numcodecs
 from lcstore.terminal.printing import console_of, plain, print_all, print_styled, until_unread
-from lcstore.terminal.table import Table
+from lcstore.terminal.table import Table, counted
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -41,6 +41,8 @@ _NEXT = {
     "unknown-outcome": "lcstore doctor {url}",
 }
 _MOST_STORES = 5
+#: Warnings of damage that cost nothing that are shown one by one.
+_MOST_FALLBACKS = 3
 #: An exit status above this one tells of a signal that ended the command.
 _SIGNALS = 128
 #: What `lcstore.filesystem` opens: a state, perhaps a path in it, and where the store is.
@@ -270,6 +272,30 @@ class _Hints(logging.Handler):
 
 
 @contextmanager
+def _warnings(answer: Answer) -> Iterator[None]:
+    """Note each warning; of damage that cost nothing the first few, and then how many more there were."""
+    found = 0
+
+    def note(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        nonlocal found
+        found += issubclass(category, FallbackWarning)
+        if found <= _MOST_FALLBACKS or not issubclass(category, FallbackWarning):
+            answer.note(f"Warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = note
+        try:
+            yield
+        finally:
+            if found > _MOST_FALLBACKS:
+                more, command = (
+                    counted(found - _MOST_FALLBACKS, "more warning"),
+                    f"lcstore verify {answer.quoted}",
+                )
+                answer.note(f"Warning: there were {more} like these: `{command}` names each object")
+
+
+@contextmanager
 def _hints(answer: Answer) -> Iterator[None]:
     log, handler = logging.getLogger("lcstore.hints"), _Hints(answer)
     before = log.level
@@ -304,8 +330,7 @@ def answering(
     status of 128 and its number.
     """
     answer = Answer(url, as_json, storage_options(options, pairs))
-    with warnings.catch_warnings(), _hints(answer):
-        warnings.showwarning = lambda message, *_, **__: answer.note(f"Warning: {message}")
+    with _warnings(answer), _hints(answer):
         try:
             _check_store(url)
             yield answer

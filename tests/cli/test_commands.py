@@ -616,6 +616,25 @@ def test_a_warning_is_one_line_without_a_place_in_this_program(saved, monkeypatc
     assert json.loads(result.stdout)["states"] == 3
 
 
+@pytest.mark.filterwarnings("always::lcstore.errors.FallbackWarning")
+def test_of_many_warnings_of_one_kind_the_first_ones_are_shown(saved, tmp_path):
+    """A folder of records that was renamed gave a warning for each of thousands of states."""
+    store = tmp_path / "run"
+    shutil.copytree(saved, store)
+    with lcstore.open(store) as opened:
+        for step in range(100, 107):
+            opened.save(step, {"step": step})
+    shutil.rmtree(store / "nodes")
+    result = call("stats", str(store), "--json")
+    assert result.exit_code == 0
+    told = result.stderr.splitlines()
+    assert len(told) == 4
+    assert all("its second copy was read" in line for line in told[:3])
+    assert re.fullmatch(
+        r"Warning: there were \d+ more warnings like these: `lcstore verify .+` names each object", told[3]
+    )
+
+
 def test_help_imports_nothing_heavy():
     code = """if True:
         import sys
