@@ -39,13 +39,13 @@ from lcstore.index.reading import read_all
 from lcstore.index.uncopied import copied_late
 from lcstore.layout.join import join
 from lcstore.layout.layout import Layout
-from lcstore.storage.backend import Backend, read_capped
+from lcstore.storage.backend import CLOCK, Backend, read_capped
 from lcstore.storage.survey import OnProgress, spread
 
 R = TypeVar("R")
 
 #: What the storage's clock and `doctor` leave behind when they are cut off.
-_SCRATCH: Final = ("clock/", "conformance/", "lcstore-doctor-")
+_SCRATCH: Final = (f"{CLOCK}/", "conformance/", "lcstore-doctor-")
 #: What findings about records of each folder are called.
 _CHECKS: Final = {keys.NODES: "record", keys.EDGES: "record"}
 _MARKS: Final[tuple[Kind[Any, Any], ...]] = (TAG, RETIRED, CONDEMNED)
@@ -240,7 +240,7 @@ class Readable:
 
     def _is_known(self, key: str) -> bool:
         if key.startswith(_SCRATCH):
-            self.findings.add("info", "name", key, "left by a measurement that was cut off")
+            self.findings.add("info", "name", key, "left by a check that was cut off: it may be deleted")
         elif key != keys.STORE_KEY and not keys.is_data_key(key):
             self.findings.add("warning", "name", key, STRAY)
             return False

@@ -47,15 +47,19 @@ class Held(Generic[K]):
             self._begin()
         mine: dict[K, Future[Array]] = {}
         wanted: dict[K, Future[Array]] = {}
-        with self._lock:
-            for key in keys:
-                if key in self._found:
-                    self._found.move_to_end(key)
-                else:
-                    mine[key] = self._found[key] = SafeFuture()
-                wanted[key] = self._found[key]
-        if mine:
-            self._make(mine, make)
+        try:
+            with self._lock:
+                for key in keys:
+                    if key in self._found:
+                        self._found.move_to_end(key)
+                    else:
+                        mine[key] = self._found[key] = SafeFuture()
+                    wanted[key] = self._found[key]
+            if mine:
+                self._make(mine, make)
+        except BaseException as error:
+            self._give_up(mine, error)  # whoever waits for it makes it
+            raise
         # What failed for another may have been interrupted there.
         return {
             key: make([key])[0] if future.exception() is not None else future.result()
@@ -63,14 +67,7 @@ class Held(Generic[K]):
         }
 
     def _make(self, mine: dict[K, Future[Array]], make: Callable[[Sequence[K]], Sequence[Array]]) -> None:
-        try:
-            made = make([*mine])
-        except BaseException as error:
-            with self._lock:
-                for key, future in mine.items():
-                    del self._found[key]
-                    future.set_exception(error)
-            raise
+        made = make([*mine])
         for future, values in zip(mine.values(), made, strict=True):
             future.set_result(values)
         with self._lock:
@@ -79,3 +76,10 @@ class Held(Generic[K]):
                 if self._nbytes <= self.most:
                     break
                 self._nbytes -= self._found.pop(key).result().nbytes
+
+    def _give_up(self, mine: dict[K, Future[Array]], error: BaseException) -> None:
+        with self._lock:
+            for key, future in mine.items():
+                if not future.done():
+                    self._found.pop(key, None)
+                    future.set_exception(error)

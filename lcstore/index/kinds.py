@@ -25,14 +25,14 @@ from lcstore.index.partrecords import edge_reader, node_reader
 from lcstore.index.stored import tell
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
-from lcstore.storage.backend import Backend, read_capped, read_twice
+from lcstore.storage.backend import CLOCK, Backend, read_capped, read_twice
 from lcstore.storage.targets import keeps_twice
 
 N = TypeVar("N")
 R = TypeVar("R")
 
 _MAX_STORE_RECORD: Final = 1 << 16
-_CLOCK: Final = re.compile(r"clock/[0-9a-f]{32}")
+_CLOCK: Final = re.compile(CLOCK + r"/[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,12 @@ CONDEMNED: Final[Kind[markkeys.CondemnedName, CondemnedRecord]] = Kind(
 KINDS: Final[dict[str, Kind[Any, Any]]] = {
     kind.folder: kind for kind in (NODE, EDGE, LAYOUT, COPY, TAG, RETIRED, CONDEMNED)
 }
-#: The folders that a store has, or may have.
-FOLDERS: Final = frozenset({*KINDS, keys.DATA, keys.QUARANTINE, "clock"})
+#: The folders that a store has, or may have. In this order a whole store goes: copies before what could be
+#: read by them, then what makes states be there, with what says that some are not after it; data last.
+FOLDERS: Final = (
+    keys.COPIES, keys.NODES, keys.EDGES, keys.NAMES, keys.RETIRED, keys.CONDEMNED, keys.LAYOUTS, keys.DATA,
+    keys.QUARANTINE, CLOCK,
+)  # fmt: skip
 
 
 def read_store_record(backend: Backend) -> StoreRecord:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from lcstore.errors import StorageError
-from lcstore.format import keys
+from lcstore.index.kinds import FOLDERS
 from lcstore.storage.backend import Backend, Leftover, Leftovers, storage_clock
 from lcstore.storage.patient import no_room
 
@@ -16,11 +16,6 @@ from lcstore.storage.patient import no_room
 UNTOUCHED: Final = 3600.0
 #: The same where the run is declared dead, the grace included.
 UNTOUCHED_OF_DEAD: Final = 60.0
-#: Where lcstore writes.
-_FOLDERS: Final = (
-    keys.NODES, keys.EDGES, keys.NAMES, keys.RETIRED, keys.CONDEMNED, keys.LAYOUTS, keys.COPIES, keys.DATA,
-    keys.QUARANTINE, "clock",
-)  # fmt: skip
 
 
 class Leavings(NamedTuple):
@@ -32,7 +27,7 @@ class Leavings(NamedTuple):
 
 def left_over(backend: Backend) -> Leftovers:
     """Return the files of all writes that have not ended, those under way too."""
-    return backend.leftovers(_FOLDERS)
+    return backend.leftovers(FOLDERS)
 
 
 def bytes_left(found: Sequence[Leftover]) -> int:
@@ -56,7 +51,7 @@ def take_away(backend: Backend, seconds: float, *, dry_run: bool) -> Leavings:
         return Leavings(waiting=found)
     before = now - seconds
     if not dry_run:
-        found = backend.leftovers(_FOLDERS, before)
+        found = backend.leftovers(FOLDERS, before)
     going = [one for one in found if one.stored < before]
     return Leavings(going, [one for one in found if one.stored >= before])
 

@@ -32,9 +32,9 @@ from lcstore.maintain.afterwards import collected_from
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.full import nothing_goes
-from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
+from lcstore.maintain.secondcopies import copies_of, put_late_copies
 from lcstore.maintain.sizing import bytes_of
-from lcstore.maintain.sweeping import loose_marks, passed_on, stray_names
+from lcstore.maintain.sweeping import loose_marks, passed_on, strays
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, check_writable, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
@@ -168,8 +168,8 @@ class Collector:
         return report
 
     def _delete_strays(self, contents: Contents) -> None:
-        """Delete what is of no record, and of no save under way."""
-        found = self._old(stray_copies(contents) + stray_names(contents), self.untouched)
+        """Delete what is of no record, and of no save or measurement under way."""
+        found = self._old(strays(self.backend, contents), self.untouched)
         self._delete_all("strays", sorted(found))
 
     def _leftovers(self) -> Leavings:

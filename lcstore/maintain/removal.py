@@ -8,17 +8,11 @@ from typing import Final
 
 from lcstore.errors import ConflictError, LcstoreError, NotFoundError
 from lcstore.format import keys
-from lcstore.index.kinds import is_own
+from lcstore.index.kinds import FOLDERS, is_own
 from lcstore.index.lengths import lengths_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 
-#: In which order folders go: copies before what could be read by them, then what makes states be there, with
-#: what says that some are not after it; data last.
-_ORDER: Final = (
-    keys.COPIES, keys.NODES, keys.EDGES, keys.NAMES, keys.RETIRED, keys.CONDEMNED, keys.LAYOUTS, keys.DATA,
-    keys.QUARANTINE, "clock",
-)  # fmt: skip
 _BATCH: Final = 500
 
 
@@ -99,7 +93,7 @@ def _bytes(backend: Backend, own: Sequence[str]) -> int:
 
 def _delete(backend: Backend, own: Sequence[str], on_progress: OnProgress | None) -> None:
     done = 0
-    for folder in _ORDER:
+    for folder in FOLDERS:
         found = [key for key in own if key.startswith(f"{folder}/")]
         for at in range(0, len(found), _BATCH):
             batch = found[at : at + _BATCH]
@@ -118,4 +112,4 @@ def _delete(backend: Backend, own: Sequence[str], on_progress: OnProgress | None
     bare = getattr(backend, "inner", backend)  # a directory that is waited for is one
     tidy: Callable[[Sequence[str]], None] | None = getattr(bare, "tidy", None)
     if tidy is not None:
-        tidy(_ORDER)
+        tidy(FOLDERS)

@@ -13,8 +13,9 @@ from lcstore.format.marks import RetiredRecord, read_retired
 from lcstore.graph.lines import moved_back
 from lcstore.index.contents import Contents
 from lcstore.limits import MAX_RECORD_BYTES
+from lcstore.maintain.secondcopies import stray_copies
 from lcstore.maintain.verdict import Scope
-from lcstore.storage.backend import Backend, read_capped
+from lcstore.storage.backend import CLOCK, Backend, read_capped
 from lcstore.write.naming import SNAPSHOT
 
 
@@ -37,7 +38,12 @@ def loose_marks(contents: Contents, gone: Sequence[Scope]) -> list[str]:
     return sorted(marks)
 
 
-def stray_names(contents: Contents) -> list[str]:
+def strays(backend: Backend, contents: Contents) -> list[str]:
+    """Return the keys of what is of no record, once it is old; of measurements that were cut off, too."""
+    return stray_copies(contents) + _stray_names(contents) + backend.list(CLOCK)
+
+
+def _stray_names(contents: Contents) -> list[str]:
     """Return the keys of tags, pins and lines that say nothing, once they are old.
 
     They are of nodes that are not there (of saves killed, or under way), or of pins that were taken away.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
-from lcstore.errors import InvalidInputError, LcstoreError
+from lcstore.errors import InvalidInputError
 from lcstore.format.labels import At, Run, check_step
 from lcstore.manager.meter import Meter
 from lcstore.manager.options import check_options
@@ -216,7 +216,7 @@ class CheckpointManager:
         """Commit a state before the machine goes."""
         try:
             self.wait_until_finished()
-        except LcstoreError as error:  # what is to be saved now is later, and does not stand on that
+        except Exception as error:  # what is to be saved now is later, and does not stand on that
             _log.warning("the save before the last one failed: %s", error)
         exact = labels.pop("exact", False) or self._has_time()
         info = self.store.save(step, state, metrics=metrics, exact=exact, **labels)
@@ -262,7 +262,7 @@ class CheckpointManager:
         future, self._future = self._future, None
         try:
             info = self.store.wait()
-        except LcstoreError:
+        except Exception:
             self._last = self._landed  # the step that failed may be saved once more
             raise
         if future is not None and info is not None:

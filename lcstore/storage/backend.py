@@ -33,6 +33,8 @@ Names: TypeAlias = list[str]
 T = TypeVar("T")
 #: What says that a target has no room left, or no more of it for this user.
 FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT])
+#: Where objects lie for a moment, to tell the time by or to keep room.
+CLOCK: Final = "clock"
 
 
 @dataclass(frozen=True)
@@ -361,7 +363,7 @@ def read_twice(read: Callable[[], T]) -> T:
 @contextmanager
 def room_left(backend: Backend, nbytes: int) -> Iterator[None]:
     """Have that much room on a target when the ``with`` block ends, whatever it filled."""
-    key = f"clock/{secrets.token_hex(16)}"
+    key = f"{CLOCK}/{secrets.token_hex(16)}"
     if nbytes:
         backend.put(key, bytes(nbytes))
     try:
@@ -373,7 +375,7 @@ def room_left(backend: Backend, nbytes: int) -> Iterator[None]:
 
 def storage_clock(backend: Backend) -> float | None:
     """Return the time by the storage's own clock, or None. Stores and deletes a tiny object."""
-    key = f"clock/{secrets.token_hex(16)}"
+    key = f"{CLOCK}/{secrets.token_hex(16)}"
     backend.put(key, b"")
     try:
         return backend.created(key)

@@ -6,10 +6,18 @@ import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lcstore.check.findings import REPAIR
-from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.errors import (
+    CorruptionError,
+    FallbackWarning,
+    InvalidInputError,
+    LcstoreError,
+    NotFoundError,
+    StorageError,
+)
 from lcstore.format.keyforms import STRAY
 from lcstore.units import size
 from lcstore.warned import noted
@@ -135,6 +143,9 @@ def _wrong(found: VerifyReport, met: list[str]) -> LcstoreError | None:
         return CorruptionError(f"damage was met on the way: {met[0]}") if met else None
     if found.ok and found.none_left:
         return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
-    first = next((one for one in found.findings if one.severity == "error"), None) or found.mendable[0]
+    errors = (one for one in found.findings if one.severity == "error")
+    unread = (one for one in found.findings if one.is_unread)
+    first = next(chain(errors, unread, found.mendable))
     command = found.next.replace("{url}", shlex.quote(found.url))
-    return CorruptionError(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)
+    kind = StorageError if first.is_unread else CorruptionError
+    return kind(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)

@@ -26,17 +26,14 @@ class SaveFuture(SafeFuture[SaveInfo]):
 
     def result(self, timeout: float | None = None) -> SaveInfo:
         """Return what was saved, once it is there."""
-        try:
-            return super().result(timeout)
-        finally:
-            self.heard = self.heard or self.done()
+        self.exception(timeout)
+        return super().result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the save failed with, once it ended; None where it went well."""
-        try:
-            return super().exception(timeout)
-        finally:
-            self.heard = self.heard or self.done()
+        failure = super().exception(timeout)
+        self.heard = True  # not where the time ran out: it may have failed since
+        return failure
 
 
 class Saver(Awaited):

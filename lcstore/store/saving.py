@@ -14,7 +14,6 @@ import numpy as np
 from lcstore.durability import Durability
 from lcstore.errors import (
     InvalidInputError,
-    LcstoreError,
     NotFiniteWarning,
     StepWarning,
     UnrecognisedWarning,
@@ -287,7 +286,7 @@ class Saving(Handle):
     ) -> None:
         try:
             self.close()
-        except LcstoreError as failure:
+        except Exception as failure:
             if error is None:
                 raise
             error.add_note(f"Besides, a save in the background failed: {failure}")

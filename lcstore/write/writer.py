@@ -304,10 +304,8 @@ class Writer:
             there = self.head is None or self._guard.is_there(self.head, self.grace)
         else:
             graph = listed.result()
-            self.run = graph.next_run() if self.run is None else self.run
-            self.seq = max(
-                self.seq, graph.last_seq()
-            )  # what is committed now is later than all that is there
+            self.run = self.run or graph.next_run()
+            self.seq = max(self.seq, graph.last_seq())  # what is committed now is later than all there is
             there = self.head is None or self.head.node in graph.nodes
         if not there:
             self._stand_on_nothing(step)

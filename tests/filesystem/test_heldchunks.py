@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 
 import numpy as np
@@ -44,6 +46,31 @@ def test_what_failed_is_tried_again():
     with pytest.raises(KeyboardInterrupt):
         held.take([1, 2], fail)
     assert held.lacks(1)
+    assert held.take([1], made)[1][0] == 1
+
+
+@pytest.mark.parametrize("where", range(1, 18))
+def test_an_interrupt_leaves_no_claim_wherever_it_comes(where):
+    """Whoever asked next for what was claimed waited for ever."""
+    held, seen = Held(300), set()
+
+    def interrupt(frame, event, _):
+        new = event == "line" and frame.f_code.co_name in ("take", "_make") and frame.f_lineno not in seen
+        if new:  # a `with` is come by once more when it ends, where no interrupt of Python comes
+            seen.add(frame.f_lineno)
+            if len(seen) == where:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            held.take([1], made)
+    finally:
+        sys.settrace(before)
+    assert all(future.done() for future in held._found.values())
     assert held.take([1], made)[1][0] == 1
 
 

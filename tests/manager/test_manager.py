@@ -33,6 +33,7 @@ from lcstore import (
 )
 from lcstore.manager.preemption import Notice
 from lcstore.storage.memory import MemoryBackend
+from lcstore.write.writer import Writer
 
 LOOP = Path(__file__).with_name("loop.py")
 
@@ -215,6 +216,32 @@ def test_a_failure_in_the_background_is_heard_at_the_next_step_and_once():
         assert manager.save(4, state(4))
         manager.wait_until_finished()
         assert manager.all_steps() == [0, 4]
+
+
+def test_the_last_state_is_saved_whatever_the_save_before_it_failed_with(monkeypatch):
+    """That the coder had no memory took the last state of a run with it."""
+
+    def no_memory(self, *_):
+        raise MemoryError("no room to code")
+
+    going = False
+    with CheckpointManager(MemoryBackend.fresh(), every=1, preempted=lambda: going) as manager:
+        manager.save(0, state(0))
+        manager.wait_until_finished()
+        for step in (1, 2):
+            with monkeypatch.context() as patch:
+                patch.setattr(Writer, "_attempt", no_memory)
+                assert manager.save(step, state(step))
+                while manager.is_saving_in_progress:
+                    threading.Event().wait(0.01)
+            if step == 1:
+                with pytest.raises(MemoryError):
+                    manager.wait_until_finished()
+                assert manager.save(1, state(1), force=True)  # it may be saved once more
+                manager.wait_until_finished()
+        going = True
+        assert manager.save(3, state(3))
+        assert manager.all_steps() == [0, 1, 3]
 
 
 class Gate:

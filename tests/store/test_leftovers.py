@@ -70,6 +70,19 @@ def test_it_is_counted_told_and_freed(tmp_path):
         assert store.verify("restore").ok
 
 
+def test_what_a_killed_process_told_the_time_by_goes_once_it_is_old(tmp_path):
+    url = saved(tmp_path / "run", grace=2)
+    old = leave(url, HOUR + 10, "clock/" + "a" * 32)
+    young = leave(url, HOUR - 60, "clock/" + "b" * 32)
+    with lcstore.open(url, "r+", threads=1) as store:
+        assert {found.severity for found in store.verify().findings} == {"info"}
+        store.collect(dry_run=True)
+        assert old.exists()
+        store.collect()
+        assert not old.exists()
+        assert young.exists()
+
+
 @pytest.mark.parametrize(("grace", "ago"), [(0, HOUR - 60), (2, HOUR - 60), (86_400, 86_400 + HOUR - 60)])
 def test_a_living_writer_has_an_hour_besides_the_grace(tmp_path, grace, ago):
     url = saved(tmp_path / "run", grace=grace)

@@ -255,6 +255,23 @@ def test_damage_is_told_and_nothing_goes():
     assert backend.snapshot() == there
 
 
+@pytest.mark.parametrize("level", ["structure", "checksum"])
+def test_what_the_target_does_not_give_is_told_as_that(level):
+    """It is no damage as far as anyone knows, and costs nothing yet: the parity of an object."""
+    backend = filled(4)
+    refusing = FaultBackend(
+        backend, {lambda asked: asked.name in ("get", "size") and asked.key.endswith("/p.0"): "eio"}
+    )
+    with lcstore.open(refusing, "r+", threads=1) as store:
+        report = store.maintain("latest:2", level=level)
+    assert not report.ok
+    assert list(report.problems) == ["verify"]
+    problem = report.problems["verify"]
+    assert isinstance(problem, StorageError)
+    assert "that the target did not give" in problem.message
+    assert problem.key.endswith("/p.0")
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_damage_that_a_night_meets_and_gets_around_is_no_quiet_night(threads):
     backend = filled()

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import warnings
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from lcstore.storage.memory import MemoryBackend
 from lcstore.store import handle, saving
 from lcstore.track.draft import Draft
 from lcstore.write.stage import stage
+from lcstore.write.writer import Writer
 
 
 class Gate(MemoryBackend):
@@ -174,6 +176,47 @@ def test_a_failure_is_the_futures_and_saving_goes_on():
         assert store.save_async(2, {"model": weights}).result().base == store.info(0).node
         assert store.steps() == [0, 2]
         assert close_to(store.restore(2), weights)
+
+
+@pytest.mark.parametrize("ask", ["result", "exception"])
+def test_a_failure_that_comes_just_after_the_time_ran_out_is_not_heard(ask, monkeypatch):
+    backend, weights = Gate(), model()
+    store = lcstore.open(backend)
+    store.save(0, {"model": weights})
+    backend.open.clear()
+    backend.full = True
+    future = store.save_async(1, {"model": weights})
+    honest = getattr(Future, ask)
+
+    def late(self, timeout=None):
+        try:
+            return honest(self, timeout)
+        except TimeoutError:
+            backend.open.set()
+            while not future.done():
+                time.sleep(0.01)
+            raise
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Future, "result", late)
+        patch.setattr(Future, "exception", late)
+        with pytest.raises(TimeoutError):
+            getattr(future, ask)(0.01)
+    backend.full = False
+    with pytest.raises(StorageError, match="disk is full"):
+        store.close()
+
+
+def test_what_failed_in_the_background_takes_no_error_of_a_block_away(monkeypatch):
+    def no_memory(self, *_, **__):
+        raise MemoryError("no room to code")
+
+    store = lcstore.open(MemoryBackend.fresh())
+    monkeypatch.setattr(Writer, "_attempt", no_memory)
+    store.save_async(0, {"model": model()})
+    with pytest.raises(ZeroDivisionError) as raised, store:
+        raise ZeroDivisionError
+    assert any("no room to code" in note for note in raised.value.__notes__)
 
 
 @pytest.mark.parametrize("how", ["save_async", "save", "resume", "wait", "close"])
