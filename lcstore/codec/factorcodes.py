@@ -23,8 +23,9 @@ CODES: Final = 1 << kernels.FINE
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 #: What codes that are whole may be off by as they are computed.
 _NEARLY: Final = 1e-6
-#: A row is judged by its values in so many columns, and a column by those in so many rows.
-_SAMPLE: Final = 32
+#: A row is judged by its values in so many columns, and a column by those in so many rows. Where some are
+#: zero it takes more of them, up to the second number, for as many others.
+_SAMPLE: Final = (32, 512)
 
 
 class Levelling(NamedTuple):
@@ -41,7 +42,9 @@ def sampled(patterns: Array, part: Part, filled: int) -> tuple[Array, Array]:
     Of a row, `filled` elements hold values. What the first row and the last one lack is zero.
     """
     _, _, cols, phase = part
-    columns, rows = range(filled)[_spread(filled)], range(part.rows)[_spread(part.rows)]
+    least, most = _SAMPLE
+    wanted = min(most, least * patterns.size // max(1, int(np.count_nonzero(patterns))))
+    columns, rows = range(filled)[_spread(filled, wanted)], range(part.rows)[_spread(part.rows, wanted)]
     by_row = np.zeros((part.rows, len(columns)), patterns.dtype)
     by_column = np.zeros((cols, len(rows)), patterns.dtype)
     for place, column in enumerate(columns):
@@ -73,13 +76,17 @@ def set_right(
     by
         How values become levels.
     """
-    near = columns[_spread(len(by_column))] if columns.size > 1 else np.zeros(by_row.shape[1])
-    beside, off = _offsets(by_row, rows, near, np.zeros(near.size), by)
-    rows = rows - beside
+    few, some = _spread(rows.size, by_column.shape[1]), _spread(len(by_column), by_row.shape[1])
+    plain, sparse = columns.size == 1, 2 * np.count_nonzero(by_row) < by_row.size
+    columns = np.zeros(len(by_column)) if plain else columns
+    for again in range(2 if sparse and not plain else 1):
+        if again:  # few values told where each row lies, and they were off by what their columns were
+            columns = columns - _offsets(by_column, columns, rows[few], np.zeros(rows[few].size), by)[0]
+        beside, off = _offsets(by_row, rows, columns[some], np.zeros(by_row.shape[1]), by)
+        rows = rows - beside
     exact = rows - off
-    if columns.size > 1:
-        some = _spread(rows.size)
-        wanted = columns - sum(_offsets(by_column, columns, rows[some], off[some], by))
+    if not plain:
+        wanted = columns - sum(_offsets(by_column, columns, rows[few], off[few], by))
         columns = unit * np.rint(wanted / unit)
         exact += (wanted - columns).mean()
     return _rounded(exact, unit, crc32(by_row.sum().tobytes())), columns
@@ -102,6 +109,6 @@ def _rounded(codes: Array, unit: int, seed: int) -> Array:
     return np.asarray(unit * np.floor(codes / unit + _NEARLY + (1 - 2 * _NEARLY) * chance))
 
 
-def _spread(size: int) -> slice:
-    """Return the places of some of so many, evenly spread."""
-    return slice(0, size, -(-size // _SAMPLE))
+def _spread(size: int, wanted: int) -> slice:
+    """Return the places of some of so many, evenly spread: the same where as many are wanted as it gives."""
+    return slice(0, size, -(-size // wanted))

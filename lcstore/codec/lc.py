@@ -20,8 +20,8 @@ from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor, choose
-from lcstore.codec.stepsize import StepSize
 from lcstore.coders import format as f
+from lcstore.coders.stepsize import StepSize
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
 from lcstore.errors import CorruptionError, InvalidInputError

@@ -25,9 +25,9 @@ from lcstore.codec.predictors import (
     outside,
 )
 from lcstore.codec.scales import pack_scales
-from lcstore.codec.stepsize import StepSize
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Coded, encode_any
+from lcstore.coders.stepsize import StepSize
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import LOSSY_DTYPES
 from lcstore.errors import CorruptionError

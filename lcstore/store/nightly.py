@@ -10,14 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lcstore.check.findings import REPAIR
-from lcstore.errors import (
-    CorruptionError,
-    FallbackWarning,
-    InvalidInputError,
-    LcstoreError,
-    NotFoundError,
-    StorageError,
-)
+from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format.keyforms import STRAY
 from lcstore.units import size
 from lcstore.warned import noted
@@ -143,9 +136,7 @@ def _wrong(found: VerifyReport, met: list[str]) -> LcstoreError | None:
         return CorruptionError(f"damage was met on the way: {met[0]}") if met else None
     if found.ok and found.none_left:
         return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
-    errors = (one for one in found.findings if one.severity == "error")
-    unread = (one for one in found.findings if one.is_unread)
-    first = next(chain(errors, unread, found.mendable))
+    told = (one for one in found.findings if one.severity == "error" or one.is_unread)
+    first = next(chain(told, found.mendable))
     command = found.next.replace("{url}", shlex.quote(found.url))
-    kind = StorageError if first.is_unread else CorruptionError
-    return kind(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)
+    return CorruptionError(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)

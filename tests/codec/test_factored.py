@@ -420,3 +420,22 @@ def test_what_was_restored_is_coded_as_it_was(rows, cols, phase, step_size, even
     assert (second != first).mean() < (0.005 if even else 0.05)  # more where some may come back larger, once
     assert (values != second).mean() < (1e-9 if even else 0.004)
     assert np.abs(np.log2(values / first)).max() <= 2 * step_size / 16
+
+
+@pytest.mark.parametrize("shape", [(200, 200), (96, 700)])
+@pytest.mark.parametrize("zeros", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize(("step_size", "even"), [(32, False), (64, True)])
+def test_what_was_restored_is_coded_as_it_was_where_many_are_zero(shape, zeros, step_size, even):
+    """As of a layer that was pruned: rows were judged by few values or none, and a fifth moved each time."""
+    random = np.random.default_rng(0)
+    far = random.normal(0, 1.0, (shape[0], 1)) + random.normal(0, 1.0, (1, shape[1]))
+    values = np.exp2(far + random.normal(0, 0.6, shape) - 27).astype(np.float32)
+    values[random.random(shape) < zeros] = 0
+    parts = [Part(0, values.size, shape[1], 0)]
+    first = values = back_of(encode_factored(values.reshape(-1), parts, step_size, even=even))
+    for _ in range(29):
+        before, values = values, back_of(encode_factored(values, parts, step_size, even=even))
+    counts = first > 0
+    assert ((values > 0) == counts).all()
+    assert (values != before)[counts].mean() < 0.005
+    assert np.abs(np.log2(values[counts] / first[counts])).max() <= step_size / 16

@@ -15,8 +15,8 @@ from lcstore.codec import LCCodec
 from lcstore.codec.factored import Part
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor
-from lcstore.codec.stepsize import StepSize
 from lcstore.coders import format as f
+from lcstore.coders.stepsize import StepSize
 from lcstore.kernels import factored
 
 DOC = Path(__file__).parents[2] / "docs" / "format" / "frame.md"

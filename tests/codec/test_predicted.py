@@ -17,9 +17,9 @@ from lcstore.codec import LCCodec
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor, choose, joined
-from lcstore.codec.stepsize import StepSize
 from lcstore.codec.values import decode_values
 from lcstore.coders import format as f
+from lcstore.coders.stepsize import StepSize
 
 
 def waves(*shape, dtype=np.float32):
