@@ -26,6 +26,9 @@ _NEARLY: Final = 1e-6
 #: A row is judged by its values in so many columns, and a column by those in so many rows. Where some are
 #: zero it takes more of them, up to the second number, for as many others.
 _SAMPLE: Final = (32, 512)
+#: Where a column has fewer values than this, or some are zero, rows are judged by columns that are off by
+#: something themselves: so all are set right once more.
+_MANY: Final = 64
 
 
 class Levelling(NamedTuple):
@@ -36,14 +39,45 @@ class Levelling(NamedTuple):
     below: int
 
 
-def sampled(patterns: Array, part: Part, filled: int) -> tuple[Array, Array]:
+def set_right(
+    patterns: Array, part: Part, filled: int, rows: Array, columns: Array, unit: int, by: Levelling
+) -> tuple[Array, Array]:
+    """Return codes of rows and columns, in whole units, by which values are off by nothing in the mean.
+
+    Where values were restored and have hardly changed, they come back as they are.
+
+    Parameters
+    ----------
+    patterns, part, filled
+        The bits of the values of a part, of whose rows `filled` elements hold values.
+    rows, columns
+        ``float64``: whole codes near which values lie; a single column of code 0 where columns have none.
+    unit
+        Of what codes become whole numbers.
+    by
+        How values become levels.
+    """
+    others, (least, most) = int(np.count_nonzero(patterns)), _SAMPLE
+    by_row, by_column = _sampled(patterns, part, filled, min(most, least * patterns.size // max(1, others)))
+    few, some = _spread(rows.size, by_column.shape[1]), _spread(filled, by_row.shape[1])
+    plain, left = columns.size == 1, 0.0
+    columns = np.zeros(filled) if plain else columns
+    for _ in range(1 if plain or others == patterns.size >= _MANY * filled else 2):
+        beside, off = _offsets(by_row, rows, columns[some], np.zeros(by_row.shape[1]), by)
+        rows = rows - beside
+        if not plain:
+            wanted = columns - sum(_offsets(by_column, columns, rows[few], off[few], by))
+            columns = unit * np.rint(wanted / unit)
+            left = (wanted - columns).mean()
+    return _rounded(rows - off + left, unit, crc32(by_row.sum().tobytes())), columns
+
+
+def _sampled(patterns: Array, part: Part, filled: int, wanted: int) -> tuple[Array, Array]:
     """Return the bits in some columns of a part, and in some rows, each of these beside the other.
 
-    Of a row, `filled` elements hold values. What the first row and the last one lack is zero.
+    What the first row and the last one lack is zero.
     """
     _, _, cols, phase = part
-    least, most = _SAMPLE
-    wanted = min(most, least * patterns.size // max(1, int(np.count_nonzero(patterns))))
     columns, rows = range(filled)[_spread(filled, wanted)], range(part.rows)[_spread(part.rows, wanted)]
     by_row = np.zeros((part.rows, len(columns)), patterns.dtype)
     by_column = np.zeros((cols, len(rows)), patterns.dtype)
@@ -56,40 +90,6 @@ def sampled(patterns: Array, part: Part, filled: int) -> tuple[Array, Array]:
         found = patterns[max(low, 0) : low + cols]
         by_column[max(-low, 0) :][: found.size, place] = found
     return by_row, by_column[:filled]
-
-
-def set_right(
-    by_row: Array, by_column: Array, rows: Array, columns: Array, unit: int, by: Levelling
-) -> tuple[Array, Array]:
-    """Return codes of rows and columns, in whole units, by which values are off by nothing in the mean.
-
-    Where values were restored and have hardly changed, they come back as they are.
-
-    Parameters
-    ----------
-    by_row, by_column
-        As from `sampled`.
-    rows, columns
-        ``float64``: whole codes near which values lie; a single column of code 0 where columns have none.
-    unit
-        Of what codes become whole numbers.
-    by
-        How values become levels.
-    """
-    few, some = _spread(rows.size, by_column.shape[1]), _spread(len(by_column), by_row.shape[1])
-    plain, sparse = columns.size == 1, 2 * np.count_nonzero(by_row) < by_row.size
-    columns = np.zeros(len(by_column)) if plain else columns
-    for again in range(2 if sparse and not plain else 1):
-        if again:  # few values told where each row lies, and they were off by what their columns were
-            columns = columns - _offsets(by_column, columns, rows[few], np.zeros(rows[few].size), by)[0]
-        beside, off = _offsets(by_row, rows, columns[some], np.zeros(by_row.shape[1]), by)
-        rows = rows - beside
-    exact = rows - off
-    if not plain:
-        wanted = columns - sum(_offsets(by_column, columns, rows[few], off[few], by))
-        columns = unit * np.rint(wanted / unit)
-        exact += (wanted - columns).mean()
-    return _rounded(exact, unit, crc32(by_row.sum().tobytes())), columns
 
 
 def _offsets(patterns: Array, rows: Array, columns: Array, known: Array, by: Levelling) -> Array:

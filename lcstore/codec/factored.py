@@ -16,7 +16,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.bytelevels import frame_of_bytes
 from lcstore.codec.decode import Span
-from lcstore.codec.factorcodes import CODES, Levelling, sampled, set_right
+from lcstore.codec.factorcodes import CODES, Levelling, set_right
 from lcstore.codec.fill import working, working_dtype
 from lcstore.codec.frame import Frame, Framed, framed, parse_frame
 from lcstore.codec.lossless import decode_lossless
@@ -236,7 +236,7 @@ def _fit(wide: Array, stack: _Stack, unit: int, by: Levelling) -> tuple[Array, A
     ratios = np.clip(_octaves(sums / np.where(sums > 0, weights, 1)), -_FARTHEST, _FARTHEST)
     of_rows = unit * np.rint(codes / unit)
     of_columns = np.zeros(1) if plain else unit * np.rint(ratios / unit)
-    of_rows, of_columns = set_right(*sampled(_patterns(wide), part, filled), of_rows, of_columns, unit, by)
+    of_rows, of_columns = set_right(_patterns(wide), part, filled, of_rows, of_columns, unit, by)
     of_rows, of_columns = (np.clip(some, -_FARTHEST, _FARTHEST) for some in (of_rows, of_columns))
     if plain:
         codes, empty = np.where(rows > 0, of_rows, 0).astype(np.int16), np.arange(part.cols) >= filled

@@ -422,20 +422,27 @@ def test_what_was_restored_is_coded_as_it_was(rows, cols, phase, step_size, even
     assert np.abs(np.log2(values / first)).max() <= 2 * step_size / 16
 
 
-@pytest.mark.parametrize("shape", [(200, 200), (96, 700)])
-@pytest.mark.parametrize("zeros", [0.3, 0.5, 0.9])
-@pytest.mark.parametrize(("step_size", "even"), [(32, False), (64, True)])
-def test_what_was_restored_is_coded_as_it_was_where_many_are_zero(shape, zeros, step_size, even):
-    """As of a layer that was pruned: rows were judged by few values or none, and a fifth moved each time."""
+@pytest.mark.parametrize(
+    ("shape", "zeros"),
+    [((200, 200), 0.5), ((200, 200), 0.9), ((96, 700), 0.3), ((96, 700), 0.9), ((64, 1000), 0.5)]
+    + [(shape, 0.0) for shape in ((8, 8), (9, 9), (16, 16), (8, 512))],
+)
+@pytest.mark.parametrize(("step_size", "even"), [(32, False), (32, True), (64, True)])
+@pytest.mark.parametrize("spread", [0.6, 1.5])
+def test_few_values_of_a_row_or_column_suffice(shape, zeros, step_size, even, spread):
+    """As of a layer that was pruned, or a small one: up to a third of them moved with each restart."""
     random = np.random.default_rng(0)
     far = random.normal(0, 1.0, (shape[0], 1)) + random.normal(0, 1.0, (1, shape[1]))
-    values = np.exp2(far + random.normal(0, 0.6, shape) - 27).astype(np.float32)
+    values = np.exp2(far + random.normal(0, spread, shape) - 27).astype(np.float32)
     values[random.random(shape) < zeros] = 0
     parts = [Part(0, values.size, shape[1], 0)]
     first = values = back_of(encode_factored(values.reshape(-1), parts, step_size, even=even))
-    for _ in range(29):
+    for number in range(12):
         before, values = values, back_of(encode_factored(values, parts, step_size, even=even))
+        if number == 0:
+            assert (values != before).mean() <= (0 if even else 0.05)  # what may come back larger, once
+        if number > 2:
+            assert (values != before).mean() <= (0 if even else 0.01)
     counts = first > 0
     assert ((values > 0) == counts).all()
-    assert (values != before)[counts].mean() < 0.005
-    assert np.abs(np.log2(values[counts] / first[counts])).max() <= step_size / 16
+    assert np.abs(np.log2(values[counts] / first[counts])).max() <= 2 * step_size / 16
