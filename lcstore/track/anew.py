@@ -12,12 +12,26 @@ from lcstore.layout.specs import TensorSpec
 from lcstore.track import samples
 
 #: Octaves by which the largest weight may fall below what its grid was chosen for: the first number where
-#: a finer step size than the grid's unit is wanted. On the grid of an explosion other weights are all zero.
+#: a finer step size than the grid's unit is wanted, or what is left is little beside the way to it. On the
+#: grid of an explosion other weights are all zero.
 FALLEN: Final = 2
-FALLEN_FAR: Final = 8
+_FALLEN_FAR: Final = 8
+_NEVER: Final = 1 << 16
+#: Weights that moved so many times as far as they are large come back from an explosion.
+_COMES_BACK: Final = 4
 #: More than one element in so many is zero, and not for readers: weights are pruned. What a delta leaves of
 #: them is no more than its error, but a mask that is made of them would be full. In training none is zero.
 _PRUNED: Final = 16
+
+
+def fall_of(moved: float, now: Array, *, leaps: bool) -> int:
+    """Return by how many octaves weights may fall that moved so far, as those at `now` in the sample.
+
+    A delta is off by a part of how far they moved. Where they `leap` or rest, its step sizes tell nothing.
+    """
+    if moved > _COMES_BACK * samples.rms(now):
+        return FALLEN
+    return _FALLEN_FAR if leaps else _NEVER
 
 
 def has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: int) -> bool:

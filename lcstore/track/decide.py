@@ -20,7 +20,7 @@ from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name, format_name
 from lcstore.track import samples, stepsizes
 from lcstore.track import smallrows as rows
-from lcstore.track.anew import FALLEN, FALLEN_FAR, has_fallen, is_pruned
+from lcstore.track.anew import FALLEN, fall_of, has_fallen, is_pruned
 from lcstore.track.budget import LEAST_ERROR, MOST_ERROR, Budget
 from lcstore.track.held import Held
 from lcstore.track.known import Known
@@ -261,7 +261,7 @@ class _Deciding:
             known=last._replace(sample=now),
         )
         leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
-        if leaps and has_fallen(spec, flat, now, kept.grid, FALLEN_FAR):
+        if has_fallen(spec, flat, now, kept.grid, fall_of(moved, now, leaps=leaps)):
             return _anew(spec, flat, now, last)
         if ranges is not None:
             _check_touched(spec, ranges, change)

@@ -52,6 +52,39 @@ def test_weights_that_explode_and_come_back_are_as_near_as_before(factor, policy
     assert errors[11] < 1e-3 or factor < 1e6  # set exactly
 
 
+@pytest.mark.parametrize("policy", ["high", "balanced", "small"])
+@pytest.mark.parametrize("saves", [1, 3])
+@pytest.mark.parametrize("factor", [10, 16, 128, 1e3, 1e5])
+def test_the_first_state_after_an_explosion_is_not_off_by_a_part_of_the_way_back(factor, saves, policy):
+    """It came back as noise of many times its size, off by what was asked for of the way from there."""
+    rng, states = np.random.default_rng(0), list(walk(14))
+    for step in range(8, 8 + saves):
+        noise = 0.1 * factor * rng.standard_normal(states[0].shape)
+        states[step] = states[step] + noise.astype(np.float32)
+    with lcstore.open(MemoryBackend.fresh(), policy=policy) as store:
+        errors = saved(store, states)
+    assert max(errors[8 + saves :]) < 8  # weights are 100 moves large
+
+
+@pytest.mark.parametrize("saves", [1, 3])
+def test_rows_of_a_table_that_explode_and_come_back_are_not_off_by_the_way_back(saves):
+    rng = np.random.default_rng(1)
+    table = 0.02 * rng.standard_normal((4000, 16), dtype=np.float32)
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step in range(9):
+            rows = rng.integers(0, 4000, 40)
+            table = table.copy()
+            table[rows] += np.float32(1e-3) * rng.standard_normal((40, 16), dtype=np.float32)
+            store.save(step, {"model": {"emb.weight": table}})
+        for again in range(saves):
+            huge = table.copy()
+            huge[rows] = 2 * rng.standard_normal((40, 16), dtype=np.float32)
+            store.save(10 + again, {"model": {"emb.weight": huge}})
+        store.save(20, {"model": {"emb.weight": table}})
+        off = np.linalg.norm(store.read(20, "model/emb.weight") - table, axis=1)
+    assert (off / np.linalg.norm(table, axis=1)).max() < 0.1
+
+
 @pytest.mark.parametrize("value", [1e5, 1e7, 1e9])
 def test_one_element_that_is_huge_for_one_save_leaves_nothing_behind(value):
     states = list(walk(20))
