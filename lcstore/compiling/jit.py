@@ -17,15 +17,17 @@ from collections.abc import Callable
 from functools import partial, update_wrapper
 from importlib import import_module
 from pathlib import Path
-from threading import RLock
+from threading import RLock, Thread, current_thread, main_thread
 from types import FunctionType
 from typing import Any, Final, TypeVar, overload
 from zlib import crc32
 
 from lcstore.compiling.ahead import is_typical, start_helpers
+from lcstore.futures import SafeFuture
 from lcstore.garbage import garbage_waits
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 _log: Final = logging.getLogger("lcstore")
 _lock: Final = RLock()
@@ -95,6 +97,30 @@ class _TolerantCache:
         return getattr(self._inner, name)
 
 
+def _apart(call: Callable[[], R]) -> R:
+    """Return what a call returns; where this is the main thread, of a thread that no interrupt comes to.
+
+    One that came while numba is imported, or a kernel is loaded, would leave modules that are half there or a
+    lock that is taken: no save of this process would ever work again. It comes while the call is waited for.
+    """
+    if current_thread() is not main_thread():
+        return call()
+    answer = SafeFuture[R]()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    thread = Thread(target=run, name="lcstore-kernels")
+    try:
+        thread.start()
+    except RuntimeError:  # no thread is to be had: the process ends
+        return call()
+    return answer.result()
+
+
 class _Later:
     """What numba makes of a function, made at its first call, or when it is first looked into."""
 
@@ -111,6 +137,9 @@ class _Later:
         return getattr(self._made or self._make(), name)
 
     def _make(self) -> Any:
+        return _apart(self._made_once)
+
+    def _made_once(self) -> Any:
         with _lock:
             if self._made is None:
                 import_module("numpy.ma")  # numba does later, and a process may be forked just then
@@ -152,14 +181,17 @@ def say_nothing() -> None:
     _TolerantCache.told = True
 
 
-def _without_collector(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Have Python's collector wait for numba, which makes many objects: it would take a tenth of the time."""
+def _undisturbed(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Have no interrupt come to numba, and Python's collector wait for it.
+
+    It makes many objects: collecting them would take a tenth of the time.
+    """
 
     def made(signature: Any) -> Any:
         with garbage_waits():
             return compile_for(signature)
 
-    return made
+    return lambda signature: _apart(partial(made, signature))
 
 
 def _compiled(function: FunctionType, *, checked: bool, inline: bool) -> Any:
@@ -176,7 +208,7 @@ def _compiled(function: FunctionType, *, checked: bool, inline: bool) -> Any:
     dispatcher = njit(**options, no_cfunc_wrapper=True)(copy)
     if inline:
         return dispatcher
-    dispatcher.compile = _without_collector(dispatcher.compile)
+    dispatcher.compile = _undisturbed(dispatcher.compile)
     try:
         dispatcher.enable_caching()
     except RuntimeError:  # no place that can be written: compile each time

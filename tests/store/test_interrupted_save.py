@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -263,3 +265,41 @@ def test_errors_are_ours(tmp_path):
     target.write_text("not a folder")
     with pytest.raises(LcstoreError):
         lcstore.open(target / "below").save(0, {})
+
+
+FIRST_SAVE = """
+import signal, sys
+import numpy as np
+import lcstore
+
+class Interrupting:
+    '''Has a Ctrl-C come to the process while a module is imported.'''
+
+    left = {where!r}
+
+    def find_spec(self, name, path, target=None):
+        if name == self.left:
+            self.left = None
+            signal.raise_signal(signal.SIGINT)
+        return None
+
+sys.meta_path.insert(0, Interrupting())
+store = lcstore.open("memory://interrupted")
+state = {{"w.weight": np.ones((64, 64), np.float32)}}
+try:
+    store.save(0, state)
+except KeyboardInterrupt:
+    print("interrupted")
+print(store.save(1, state).step)
+print(np.array_equal(store.restore(1)["w.weight"], state["w.weight"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "where", ["numba", "numba.core.types", "numba.core.typing.templates", "numba.np.ufunc"]
+)
+def test_an_interrupt_of_the_first_save_of_a_process_leaves_no_library_half_loaded(where):
+    """As in a notebook, in which the cell is run again: no save of the process worked any more."""
+    program = FIRST_SAVE.format(where=where)
+    done = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, text=True)
+    assert done.stdout.split() == ["interrupted", "1", "True"], done.stderr
