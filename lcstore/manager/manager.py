@@ -19,6 +19,7 @@ from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
 from lcstore.manager.tending import Tending
 from lcstore.retention import Retention
 from lcstore.retention.parse import as_rule
+from lcstore.state.containers import makes_state
 from lcstore.storage.backend import Backend
 from lcstore.store.company import rank
 from lcstore.store.opening import open_store
@@ -195,7 +196,7 @@ class CheckpointManager:
                 self._answered = told
                 return False
             self._meter.begun(step)
-            state = self._meter.ready(state() if callable(state) else state)
+            state = self._meter.ready(state() if makes_state(state) else state)
             if self._notice.is_given:
                 self._save_last(step, state, metrics, labels)
             elif self._background:

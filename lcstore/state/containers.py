@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.limits import MAX_TREE_DEPTH, check
-from lcstore.state.cures import key_cure
+from lcstore.state.cures import has_own_cure, key_cure
 from lcstore.state.frameworks import is_instance
 from lcstore.state.names import Component, Name, format_name, is_component
 
@@ -61,8 +61,7 @@ def open_object(obj: Any, path: Name) -> Container | None:
         return Container("list" if cls is list else "tuple", range(len(obj)), obj)
     if isinstance(obj, str | bytes | type):
         return None
-    # Keys of nnx have every attribute: to ask for this one draws from them.
-    if not is_instance(obj, "flax.nnx", "Rngs") and callable(getattr(obj, "state_dict", None)):
+    if _has_state_dict(obj):
         obj = _state_dict(obj, path)
     if isinstance(obj, Mapping):
         alike: Iterator[Kind] = (kind for kind in ("odict", "counter") if isinstance(obj, _MAPPINGS[kind]))
@@ -77,6 +76,16 @@ def open_object(obj: Any, path: Name) -> Container | None:
     return None
 
 
+def makes_state(obj: Any) -> bool:
+    """Return whether `obj` is called for a state. Modules can be called, too, and are states themselves."""
+    if not callable(obj) or isinstance(obj, type):
+        return callable(obj)
+    is_state = (
+        isinstance(obj, Mapping | list | tuple) or dataclasses.is_dataclass(obj) or _has_state_dict(obj)
+    )
+    return not is_state and not has_own_cure(obj)
+
+
 def dynamic_fields(obj: Any) -> list[str]:
     """Return the names of the fields of a dataclass instance that are state."""
     return [
@@ -84,6 +93,11 @@ def dynamic_fields(obj: Any) -> list[str]:
         for field in dataclasses.fields(obj)
         if not field.metadata.get("static", False) and field.metadata.get("pytree_node", True)
     ]
+
+
+def _has_state_dict(obj: Any) -> bool:
+    # Keys of nnx have every attribute: to ask for this one draws from them.
+    return not is_instance(obj, "flax.nnx", "Rngs") and callable(getattr(obj, "state_dict", None))
 
 
 def _state_dict(obj: Any, path: Name) -> Any:

@@ -127,6 +127,11 @@ def cure(obj: Any) -> str:
     return next((said for kinds, said in _CURES if isinstance(obj, kinds)), _GENERAL)
 
 
+def has_own_cure(obj: Any) -> bool:
+    """Return whether `cure` knows `obj` as one of a library."""
+    return any(is_instance(obj, module, name) for module, name, _ in _ELSEWHERE)
+
+
 def key_cure(key: object) -> str:
     """Return what to write in the place of a key that a state cannot hold."""
     return next((said for kinds, said in _KEYS if isinstance(key, kinds)), "str(key), or a name of yours")

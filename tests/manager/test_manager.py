@@ -14,6 +14,8 @@ import time
 from collections.abc import Sequence
 from concurrent import futures
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,6 +129,72 @@ def test_a_state_is_made_only_where_it_is_saved():
         for step in range(9):
             manager.save(step, lambda step=step: make(step))
     assert made == [0, 4, 8]
+
+
+class Called:
+    """Can be called, as modules can: what it gives then is no state."""
+
+    def __call__(self) -> None:
+        raise AssertionError("it was called")
+
+
+class Module(Called):
+    def state_dict(self) -> dict:
+        return state(3)
+
+
+@dataclass
+class Fields(Called):
+    model: dict
+
+
+class Nest(Called, dict):
+    pass
+
+
+@pytest.mark.parametrize("model", [Module(), Fields(state(3)["model"]), Nest(state(3))], ids=type)
+def test_a_state_that_can_be_called_is_no_function_that_returns_one(model):
+    with CheckpointManager(MemoryBackend.fresh(), every=1, policy="lossless") as manager:
+        assert manager.save(3, model)
+        manager.wait_until_finished()
+        assert np.array_equal(manager.restore(3)["model"]["weight"], state(3)["model"]["weight"])
+
+
+def test_a_module_of_torch_is_a_state_and_not_called():
+    torch = pytest.importorskip("torch")
+
+    class Table(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(8, 8))
+
+        def forward(self):  # it was saved in the place of the module
+            return self.table.softmax(-1)
+
+    with CheckpointManager(MemoryBackend.fresh(), every=1) as manager:
+        for step, model in enumerate((torch.nn.Linear(8, 8), Table())):
+            assert manager.save(step, model)
+            manager.wait_until_finished()
+            assert manager.restore(step).keys() == model.state_dict().keys()
+
+
+def test_what_a_library_has_that_is_no_state_is_refused_and_not_called(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flax.nnx", SimpleNamespace(Pytree=Called))
+    refused = pytest.raises(InvalidInputError, match=r"nnx\.state")
+    with CheckpointManager(MemoryBackend.fresh(), every=1) as manager, refused:
+        manager.save(0, Called())
+
+
+def test_what_can_be_called_and_is_no_state_returns_one():
+    class Maker:
+        def __call__(self):
+            return state(4)
+
+    with CheckpointManager(MemoryBackend.fresh(), every=1) as manager:
+        for step, make in enumerate((Maker(), partial(state, 4), Maker().__call__)):
+            assert manager.save(step, make)
+            manager.wait_until_finished()
+            assert manager.restore(step)["epoch"] == 4
 
 
 def test_should_save_says_what_save_does():
