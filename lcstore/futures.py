@@ -46,12 +46,18 @@ class Condition(_Lock):
             self.release()
             told = mine.acquire(True, -1 if timeout is None else max(0.0, timeout))
         finally:
-            if not self._is_owned():
-                # No interrupt gets in between, as one does while `acquire` waits.
-                self._acquire_restore((1, threading.get_ident()))
+            try:
+                self._take_again()
+            finally:
+                self._take_again()  # where an interrupt came in the first try before it was taken
             if not told and mine in self._waiting:
                 self._waiting.remove(mine)
         return told
+
+    def _take_again(self) -> None:
+        if not self._is_owned():
+            # No interrupt gets in between, as one does while `acquire` waits.
+            self._acquire_restore((1, threading.get_ident()))
 
     def wait_for(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until something is so; return whether it is."""

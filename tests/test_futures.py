@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor, wait
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import lcstore
+from lcstore import futures
 from lcstore.errors import ClosedError
 from lcstore.futures import Condition, SafeFuture
 from lcstore.storage.jobs import Workers
@@ -135,6 +138,32 @@ def test_an_interrupt_while_the_lock_is_taken_again_leaves_it_taken():
     with condition:
         assert not condition.wait(0.01)
         assert condition._is_owned()
+
+
+def test_an_interrupt_anywhere_in_a_wait_comes_as_one():
+    """After the look whether the lock is taken it came as an error of whoever then let go of the lock."""
+
+    def interrupted(at):
+        condition, left = Condition(), iter(range(at))
+
+        def look(frame, event, given):  # at each point where Python may be interrupted
+            if frame.f_code.co_filename == futures.__file__ and next(left, None) is None:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        try:
+            with condition:
+                sys.setprofile(look)
+                condition.wait(0.001)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.setprofile(None)
+            assert not condition._is_owned()
+        return False
+
+    points = sum(1 for _ in itertools.takewhile(interrupted, itertools.count()))
+    assert points > 10
 
 
 def test_futures_are_those_of_the_standard_library():
