@@ -6,14 +6,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from lcstore.errors import ConflictError, NotFoundError, StorageError
+from lcstore.errors import ConflictError, LcstoreError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import NodeRecord, StoreRecord, node_id, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
-from lcstore.index.kinds import read_store_record
+from lcstore.index.kinds import read_store_record, store_record_at
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import next_seq
 from lcstore.storage.backend import Backend
@@ -138,8 +138,12 @@ def put_copy_late(backend: Backend, name: NodeName, data: bytes) -> bool:
     return True
 
 
-def make_store(backend: Backend, made: StoreRecord, listed: Future[Graph] | None, *, copies: bool) -> int:
-    """Make a place a store, and return its grace: that of another process which did so since it was opened.
+def make_store(
+    backend: Backend, made: StoreRecord, listed: Future[Graph] | None, *, copies: bool, begun: bool
+) -> tuple[int, StoreRecord | None]:
+    """Make a place a store; return its grace, and what the next save looks at again: None once it is known.
+
+    Another process may do so in the same moment, with another grace: the record that is stored last stands.
 
     Parameters
     ----------
@@ -150,10 +154,21 @@ def make_store(backend: Backend, made: StoreRecord, listed: Future[Graph] | None
         where another try listed them, and nothing is known any more.
     copies
         Whether records are stored twice.
+    begun
+        Whether a state was saved since: whoever comes now finds a store.
     """
+    if begun:
+        with suppress(LcstoreError):  # whoever opens it is told
+            found = store_record_at(backend, keys.STORE_KEY)
+            if copies and found != made:
+                put_object(backend, keys.copy_key(keys.STORE_KEY), found.to_bytes())
+            return found.grace_seconds, None
+        return made.grace_seconds, made
     if listed is None or listed.result().nodes:
         with suppress(NotFoundError):
-            return read_store_record(backend).grace_seconds
-    for key in (keys.STORE_KEY, keys.copy_key(keys.STORE_KEY))[: 1 + copies]:
-        put_object(backend, key, made.to_bytes())
-    return made.grace_seconds
+            return read_store_record(backend).grace_seconds, None
+    put_object(backend, keys.STORE_KEY, made.to_bytes())
+    if copies:
+        made = store_record_at(backend, keys.STORE_KEY)
+        put_object(backend, keys.copy_key(keys.STORE_KEY), made.to_bytes())
+    return made.grace_seconds, made

@@ -270,7 +270,7 @@ class Writer:
             commit = self._prepare(write)
             write.written.end()
             if made is not None:
-                self.grace, self._made = made.result(), None
+                self.grace, self._made = made.result()
             sent = True
             self._put(commit)
         except BaseException as error:
@@ -287,12 +287,12 @@ class Writer:
         self._touched.forget()
         return commit
 
-    def _make(self, listed: Future[Graph] | None) -> Future[int] | None:
-        """Begin to make this a store, unless it is one."""
+    def _make(self, listed: Future[Graph] | None) -> Future[tuple[int, StoreRecord | None]] | None:
+        """Begin to make this a store, or to look once more who did; None where it is one already."""
         if self._made is None:
             return None
-        copies = self.durability.copies
-        return self.requests.submit(make_store, self.backend, self._made, listed, copies=copies)
+        how = {"copies": self.durability.copies, "begun": self.head is not None}
+        return self.requests.submit(make_store, self.backend, self._made, listed, **how)
 
     def _list_nodes(self) -> Future[Graph] | None:
         """Begin to list the nodes where the first save of a handle, or after a resume, needs to know them."""

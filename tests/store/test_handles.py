@@ -581,6 +581,63 @@ def test_a_store_that_was_made_since_it_was_opened_keeps_its_own_grace():
         assert store.verify("checksum").ok
 
 
+class Beside:
+    """A backend in which something happens once, before or after the record of the store is put."""
+
+    def __init__(self, inner, happens, *, first):
+        self._inner, self._happens, self._first = inner, [happens], first
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def put(self, key, data):
+        happens = self._happens.pop() if key == keys.STORE_KEY and self._happens else lambda: None
+        for act in (happens, lambda: self._inner.put(key, data))[:: 1 if self._first else -1]:
+            act()
+
+
+def begun_together(*, first, durability=None, **other):
+    """Return a place that two handles make a store: one saves while the other is about to, or just did."""
+    backend = MemoryBackend.fresh()
+    there = lcstore.open(backend, grace="1h", durability="default")
+    happens = lambda: there.save(0, {"x": np.zeros(3)})  # noqa: E731
+    here = lcstore.open(Beside(backend, happens, first=first), durability=durability, **other)
+    here.save(1, {"x": np.ones(3)})
+    return backend, here, there
+
+
+@pytest.mark.parametrize("other", [{"grace": "2h"}, {}, {"grace": "2h", "durability": "none"}], ids=str)
+@pytest.mark.parametrize("first", [True, False])
+def test_two_that_begin_a_store_in_one_moment_go_on_with_its_grace(first, other):
+    """Each kept its own, and the second copy could be of the other one: it was called damaged."""
+    backend, *handles = begun_together(first=first, **other)
+    for step, store in enumerate(handles, 2):
+        with store:
+            store.save(step, {"x": np.ones(3)})
+    with lcstore.open(backend, "r") as store:
+        assert {one._writer.grace for one in handles} == {store._writer.grace}
+        assert store.verify().is_sound
+    assert backend.get(keys.STORE_KEY) == backend.get(keys.copy_key(keys.STORE_KEY))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_two_that_begin_a_store_in_one_moment_store_one_copy(first):
+    backend, *_ = begun_together(first=first, grace="2h", durability="default")
+    assert backend.get(keys.STORE_KEY) == backend.get(keys.copy_key(keys.STORE_KEY))
+
+
+@pytest.mark.parametrize("found", [b"{", None], ids=["damaged", "gone"])
+def test_a_save_goes_on_where_nothing_tells_who_made_the_store(found):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace="1h", durability="none") as store:
+        store.save(0, {"x": np.zeros(3)})
+        backend.delete(keys.STORE_KEY)
+        if found is not None:
+            backend.put(keys.STORE_KEY, found)
+        assert store.save(1, {"x": np.ones(3)}).kind == "delta"
+        assert store._writer.grace == 3600
+
+
 def test_a_tag_and_a_step_in_the_wrong_order():
     with lcstore.open(MemoryBackend.fresh()) as store:
         store.save(3, {"x": np.zeros(3)})

@@ -186,20 +186,22 @@ def test_a_failure_that_comes_just_after_the_time_ran_out_is_not_heard(ask, monk
     backend.open.clear()
     backend.full = True
     future = store.save_async(1, {"model": weights})
-    honest = getattr(Future, ask)
 
-    def late(self, timeout=None):
-        try:
-            return honest(self, timeout)
-        except TimeoutError:
-            backend.open.set()
-            while not future.done():
-                time.sleep(0.01)
-            raise
+    def late(honest):
+        def asked(self, timeout=None):
+            try:
+                return honest(self, timeout)
+            except TimeoutError:
+                backend.open.set()
+                while not future.done():
+                    time.sleep(0.01)
+                raise
+
+        return asked
 
     with monkeypatch.context() as patch:
-        patch.setattr(Future, "result", late)
-        patch.setattr(Future, "exception", late)
+        for name in ("result", "exception"):  # the save that is under way has futures, too
+            patch.setattr(Future, name, late(getattr(Future, name)))
         with pytest.raises(TimeoutError):
             getattr(future, ask)(0.01)
     backend.full = False
