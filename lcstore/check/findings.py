@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -30,7 +31,14 @@ BRING_BACK: Final = "lcstore cp COPY {url} --check"
 NONE_LEFT: Final = "none-left"
 UNRECORDED: Final = "unrecorded"
 
+#: Commands as errors name them that are raised where nobody knows the URL of the store.
+_BARE: Final = re.compile(r"`lcstore (repair|verify|doctor)`")
 _ORDER: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
+
+
+def with_store(message: str, url: str) -> str:
+    """Return the message of an error, with the store in the commands that lack it."""
+    return _BARE.sub(lambda found: f"`lcstore {found[1]} {quote(url)}`", message)
 
 
 @dataclass(frozen=True, slots=True)

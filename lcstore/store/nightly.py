@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from lcstore.check.findings import REPAIR
+from lcstore.check.findings import REPAIR, with_store
 from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format.keyforms import STRAY
 from lcstore.units import size
@@ -107,6 +107,7 @@ def run_parts(
         except LcstoreError as error:
             if isinstance(error, InvalidInputError) and part in ("collect", "retain"):
                 raise  # what was asked for, and nothing of the store; workers that see none are met later
+            error.message = with_store(error.message, url)
             if isinstance(error, CorruptionError) and "`lcstore " not in error.message:
                 # Of a stray the message says what to do, and no command can.
                 error.message += "" if error.message == STRAY else f": run `{repair}`"

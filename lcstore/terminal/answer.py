@@ -212,8 +212,10 @@ class Answer:
         print_styled(f"lcstore: {said}{end}{hint}", "red", sys.stderr)
 
     def named(self, message: str) -> str:
-        """Return a message with the store called what the user called it."""
-        return message if self.told is None else message.replace(self.told, self.url)
+        """Return a message with the store called what the user called it, in its commands, too."""
+        from lcstore.check.findings import with_store
+
+        return with_store(message if self.told is None else message.replace(self.told, self.url), self.url)
 
     def stores_below(self, url: str, **bounds: Any) -> list[str]:
         """Return the stores below a URL, as far as the target lists folders."""

@@ -139,7 +139,10 @@ def _tell(
     `then` returns the command, of ``{url}``, that goes on with such a store; `more` is said of all besides.
     What is done `again` is told where it can be done to any.
     """
-    problems = {one.url: str(one.problem) if one.report is None else why(one.report) for one in tended}
+    from lcstore.check.findings import with_store
+
+    told = {one.url: str(one.problem) if one.report is None else why(one.report) for one in tended}
+    problems = {url: with_store(problem, url) for url, problem in told.items()}
     failed = [one for one in tended if problems[one.url]]
     good = [one for one in tended if not problems[one.url]]
 

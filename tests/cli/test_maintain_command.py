@@ -270,6 +270,20 @@ def test_bytes_that_flipped_are_told_with_what_mends_them(url, below):
     assert re.search(r"hash differs .*: run `lcstore repair [^`]*` \[step \d+, object 'data/", why)
 
 
+@pytest.mark.parametrize("command", [("maintain", "--keep", KEEP), ("collect",)], ids=["maintain", "collect"])
+def test_commands_that_an_error_names_can_be_pasted(url, command):
+    """They lacked the store."""
+    for folder in ("nodes", "copies"):
+        for path in Path(url, folder).glob("*.json"):
+            if path.name != "lcstore.json":
+                path.write_bytes(path.read_bytes()[:-9])
+    for place in [url, str(Path(url).parent)] if command[0] == "maintain" else [url]:
+        result = call(command[0], place, *command[1:], "--json")
+        assert result.exit_code == 1
+        assert re.search(rf"run `lcstore repair '(file://)?{url}'`", result.output)
+        assert not re.search(r"`lcstore \w+`", result.output)
+
+
 def test_parts_that_go_of_states_are_not_counted_as_states(url):
     keep = ("--keep", f"{KEEP} | strip:model/**:latest:1")
     retained = document("maintain", url, *keep)["retained"]["retired"]
