@@ -33,6 +33,7 @@ from lcstore.format.policyfile import PolicyLike
 from lcstore.index.states import Listed
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
+from lcstore.storage.targets import open_backend
 from lcstore.store.opening import open_store
 from lcstore.store.store import Store
 
@@ -192,7 +193,8 @@ def import_files(
     except NotFoundError:
         if not dry_run:
             raise
-        return ImportReport(os.fspath(url), tuple([_seen(*one) for one in found.items()]), True, left_out)  # type: ignore[arg-type]
+        place = open_backend(url, storage_options).url
+        return ImportReport(place, tuple([_seen(*one) for one in found.items()]), True, left_out)
     with store:
         states = store.states(retired=True) if store.latest_step() is not None else []
         there = {_mark(state.step, state.info.metadata.get(_IMPORTED)) for state in states if state.info}

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import lcstore
 from lcstore.cli.app import app
 from lcstore.exchange.steps import step_in
+from lcstore.storage.memory import MemoryBackend
 from lcstore.write.writer import Writer
 
 pytestmark = pytest.mark.unprotected
@@ -426,6 +427,15 @@ def test_an_exported_file_that_was_changed_is_refused(tmp_path):
     of_others = {"tensors": [[key, dtype, "jax-key-rbg"] for key, dtype, _ in said["tensors"]]}
     np.savez(tmp_path / "step1.npz", __lcstore__=np.array(json.dumps(said | of_others)), **arrays)
     assert outcomes(lcstore.import_files(tmp_path / "step1.npz", tmp_path / "new")) == [(1, "anchor")]
+
+
+def test_a_dry_run_into_a_backend_names_it(tmp_path):
+    """It ended with an error of Python where that held no store."""
+    write(tmp_path / "old", 3)
+    backend = MemoryBackend.fresh()
+    for dry_run, outcome in ((True, "to import"), (False, "anchor"), (True, "there")):
+        report = lcstore.import_files(tmp_path / "old", backend, dry_run=dry_run)
+        assert (report.url, outcomes(report)) == (backend.url, [(3, outcome)])
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
