@@ -16,6 +16,7 @@ from lcstore.filesystem.decoded import Where
 from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted, unquoted
 from lcstore.filesystem.statefiles import StateFolder
+from lcstore.format.keyforms import is_number
 from lcstore.format.labels import At
 from lcstore.graph.graph import Graph
 from lcstore.index.kinds import is_store
@@ -31,8 +32,6 @@ from lcstore.storage.targets import backend_at, open_backend
 _SLASHED: Final = re.compile(r"'[^' ]*/[^' ]*'")
 #: States of which is held what their paths say of each tensor: of others it is read once more.
 _MOST_FOLDERS: Final = 32
-#: Of a step, with zeros before it.
-_MOST_DIGITS: Final = 18
 
 
 class States:
@@ -139,8 +138,7 @@ class States:
             return folder
 
     def _find(self, text: str) -> Snapshot:
-        is_step = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
-        at: At = int(text) if is_step else text
+        at: At = int(text) if is_number(text) else text
         only = self._only
         if only is not None:
             if at in (only.step, "latest", only.node) or (len(text) > 7 and only.node.startswith(text)):

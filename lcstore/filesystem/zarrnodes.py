@@ -14,6 +14,7 @@ from lcstore.filesystem.decoded import Decoded
 from lcstore.filesystem.files import Elements, Entry, File, Folder, Literal, Zeros, nested
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import shown_dtype
+from lcstore.format.keyforms import is_number
 from lcstore.state.names import Name, format_name
 
 #: What a chunk has at most, as long as it is more than one element.
@@ -66,7 +67,7 @@ class ZarrArray(Mapping[str, Entry]):
         first, *texts = name.split(".")
         if first != "c" or len(texts) != len(self._counts):
             raise KeyError(name)
-        at = [int(text) if text.isascii() and text.isdecimal() else -1 for text in texts]
+        at = [int(text) if is_number(text) else -1 for text in texts]
         inside = all(0 <= i < count for i, count in zip(at, self._counts, strict=True))
         if ".".join(["c", *map(str, at)]) != name or not inside:
             raise KeyError(name)

@@ -21,6 +21,8 @@ ID_RE: Final = re.compile(ID)
 #: As much of an id as names it, where no other begins so.
 _BEGINNING_RE: Final = re.compile("[0-9a-f]{8,31}")
 RUN_ID_RE: Final = re.compile("[0-9a-f]{8}")
+#: A step or a run as people write it, zeros before it included. What has more digits is no such number.
+_NUMBER_RE: Final = re.compile("[0-9]{1,19}")
 DIGEST_RE: Final = re.compile("[0-9a-f]{64}")
 PART_RE: Final = re.compile(PART)
 #: A pool as layouts of several parts name it: part 0 is not said.
@@ -30,6 +32,11 @@ QUALIFIED_RE: Final = re.compile(rf"(?:[1-9][0-9]{{0,4}}/)?{POOL}")
 def is_id(text: str) -> bool:
     """Return whether `text` has the form of a node's, edge's or record's id."""
     return ID_RE.fullmatch(text) is not None
+
+
+def is_number(text: str) -> bool:
+    """Return whether `text` has the form of a step, or of the number of a run."""
+    return _NUMBER_RE.fullmatch(text) is not None
 
 
 def is_beginning(text: str) -> bool:

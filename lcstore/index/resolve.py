@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format import keys
-from lcstore.format.keyforms import is_beginning
+from lcstore.format.keyforms import is_beginning, is_number
 from lcstore.format.markkeys import TagName
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
@@ -135,7 +135,7 @@ def absent(
     `is_going` says of a retired one whether something that it may need is condemned.
     """
     what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
-    if isinstance(at, str) and at.isdigit():
+    if isinstance(at, str) and is_number(at):
         what += " (a step is an integer, not a text)"
     elif isinstance(at, str) and _CUT_ID.fullmatch(at):
         what += " (the beginning of a node's id has 8 characters or more)"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 import typer
 
 from lcstore.errors import InvalidInputError
-from lcstore.format.keyforms import RUN_ID_RE, is_id
+from lcstore.format.keyforms import RUN_ID_RE, is_number
 from lcstore.format.keys import STORE_KEY
 
 if TYPE_CHECKING:
@@ -89,17 +89,18 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 def storage_options(options: str | None, pairs: list[str] | None) -> dict[str, Any]:
     """Return the options that ``--storage-options`` and ``-o`` give together; a pair wins."""
-    return _from_json(options) | dict(map(_pair, pairs or ()))
+    return from_json("--storage-options", options) | dict(map(_pair, pairs or ()))
 
 
-def _from_json(options: str | None) -> dict[str, Any]:
+def from_json(option: str, text: str | None) -> dict[str, Any]:
+    """Return the options that the JSON of an option gives."""
     try:
-        value = json.loads(options or "{}")
+        value = json.loads(text or "{}")
     except ValueError as error:
         # The text itself may hold a secret: it is not repeated.
-        raise typer.BadParameter(f"--storage-options is no JSON: {error}") from error
+        raise typer.BadParameter(f"{option} is no JSON: {error}") from error
     if not isinstance(value, dict):
-        raise typer.BadParameter('--storage-options must be a JSON object: {"key": "value"}')
+        raise typer.BadParameter(f'{option} must be a JSON object: {{"key": "value"}}')
     return value
 
 
@@ -152,12 +153,12 @@ def _is_host(url: str) -> bool:
 
 def as_state(text: str) -> int | str:
     """Return the name of a state: a number is a step, unless it has the form of an id."""
-    return int(text) if text.isascii() and text.isdigit() and not is_id(text) else text
+    return int(text) if is_number(text) else text
 
 
 def as_run(text: str) -> int | str:
     """Return the name of a run: its number, or its id."""
-    return text if RUN_ID_RE.fullmatch(text) or not (text.isascii() and text.isdigit()) else int(text)
+    return int(text) if is_number(text) and not RUN_ID_RE.fullmatch(text) else text
 
 
 def state_of(target: str, at: str | None) -> tuple[str, int | str | None]:

@@ -684,6 +684,31 @@ def test_records_without_what_makes_a_store_are_told(saved, tmp_path):
     assert re.findall("lcstore [a-z]+ .*", result.stdout) == [f"lcstore repair {url}"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "{url}@" + "1" * 5000], ["show", "{url}", "--run", "1" * 5000],
+        ["ls", "{url}", "--run", "1" * 20], ["retire", "{url}", "--run", "1" * 5000],
+        ["diff", "{url}@0", "1" * 5000], ["verify", "{url}", "--sample", "1/" + "1" * 5000],
+    ],
+    ids=["step", "run", "run of ls", "run of retire", "step of diff", "sample"],
+)  # fmt: skip
+def test_numbers_without_end_are_told_in_a_line(saved, words):
+    result = call(*(word.format(url=saved) for word in words))
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code in (1, 2)
+    assert "Traceback" not in result.output
+    assert len(result.stderr) < 1500
+
+
+@pytest.mark.parametrize("command", ["import", "export", "report", "bench"])
+def test_json_that_is_none_is_told_with_the_option_that_it_is_of(saved, command, tmp_path):
+    words = {"import": ["x", str(tmp_path / "new")], "export": [str(saved), "x.npz"], "bench": ["x"]}
+    result = call(command, *words.get(command, [str(saved)]), "--file-options", "{")
+    assert result.exit_code == 2
+    assert "--file-options is no JSON" in " ".join(result.stderr.replace("│", " ").split())
+
+
 def test_states_of_one_run(tmp_path):
     url = str(tmp_path / "run")
     for number in (1, 2):

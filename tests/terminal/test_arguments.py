@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from lcstore.terminal.arguments import split_at, storage_options
+from lcstore.terminal.arguments import as_run, from_json, split_at, storage_options
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,8 @@ from lcstore.terminal.arguments import split_at, storage_options
         ("/data/run@latest", "/data/run", "latest"),
         ("/data/run@my tag", "/data/run", "my tag"),
         ("/data/run@" + "1" * 32, "/data/run", "1" * 32),
+        ("/data/run@1700000000000000000", "/data/run", 1_700_000_000_000_000_000),
+        ("/data/run@" + "1" * 5000, "/data/run", "1" * 5000),
         ("/data/me@home/run", "/data/me@home/run", None),
         ("/data/me@home/run@5", "/data/me@home/run", 5),
         ("C:\\runs\\a", "C:\\runs\\a", None),
@@ -56,6 +58,24 @@ def test_options_that_are_none(text, pairs):
     with pytest.raises(typer.BadParameter) as caught:
         storage_options(text, pairs)
     assert "Traceback" not in str(caught.value)
+
+
+def test_json_that_is_none_is_told_with_its_option():
+    for text in ("{", "[]"):
+        with pytest.raises(typer.BadParameter, match="--file-options"):
+            from_json("--file-options", text)
+
+
+def test_a_run_is_named_by_its_number_or_its_id():
+    runs = {
+        "7": 7,
+        "007": 7,
+        "00000007": "00000007",
+        "ab12cd34": "ab12cd34",
+        "²": "²",
+        "1" * 5000: "1" * 5000,
+    }
+    assert {text: as_run(text) for text in runs} == runs
 
 
 def test_a_mistyped_metric_of_a_store_that_is_there(tmp_path):

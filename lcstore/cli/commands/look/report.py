@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lcstore.terminal.answer import answering
-from lcstore.terminal.arguments import AsJson, Options, Run, Url, as_run, divided, storage_options
+from lcstore.terminal.arguments import AsJson, Options, Run, Url, as_run, divided, from_json
 from lcstore.terminal.printing import until_unread
 from lcstore.terminal.table import Table
 
@@ -45,7 +45,7 @@ def report(
     the page shows and writes no page unless a FILE is named. Exit status 1 if anything is damaged.
     """
     files, pairs = divided(outputs or [])
-    options_of_file = storage_options(file_options, None)
+    options_of_file = from_json("--file-options", file_options)
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.report.extra import check_drawing
         from lcstore.report.gather import gather

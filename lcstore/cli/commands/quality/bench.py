@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcstore.terminal.answer import answering
-from lcstore.terminal.arguments import AsJson, FileFormat, FileOptions, Files, StepsFrom, storage_options
+from lcstore.terminal.arguments import AsJson, FileFormat, FileOptions, Files, StepsFrom, from_json
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def bench(
     Ratio, error and seconds of each, in one table. Of two files or more the first becomes an anchor and the
     others deltas; of one file only the anchor is seen. Nothing is written.
     """
-    options_of_files = storage_options(file_options, None)
+    options_of_files = from_json("--file-options", file_options)
     with answering("", as_json) as answer:
         from lcstore.exchange.benching import POLICIES
         from lcstore.exchange.benching import bench as measure

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lcstore.terminal.answer import answering
-from lcstore.terminal.arguments import AsJson, Options, Pairs, check_lasting, split_at, storage_options
+from lcstore.terminal.arguments import AsJson, Options, Pairs, check_lasting, from_json, split_at
 from lcstore.terminal.copyreport import copied
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.tended import tell_copied
@@ -43,7 +43,7 @@ def cp(
     A URL that is no store stands for all stores below it, eight folders deep: each goes to the same name
     below TO. One that fails stops no other.
     """
-    second = storage_options(to_options, None)
+    second = from_json("--to-options", to_options)
     check_lasting(target, source)
     if split_at(target)[1] is not None:
         raise typer.BadParameter(f"{target!r} would be read as a state, URL@STEP: choose a name without an @")

@@ -23,8 +23,8 @@ from lcstore.terminal.arguments import (
     Run,
     StepsFrom,
     as_run,
+    from_json,
     state_of,
-    storage_options,
 )
 from lcstore.terminal.table import Table, counted, size
 
@@ -73,7 +73,7 @@ def import_(
     stopped at any time and run again. Nothing is taken away, from the store or of the files, and nothing in a
     file is run.
     """
-    options_of_files = storage_options(file_options, None)
+    options_of_files = from_json("--file-options", file_options)
     if _is_swapped(files[0], url):
         command = shlex.join(["lcstore", "import", *files[1:], url, files[0]])
         raise typer.BadParameter(f"{url} is no store, which is named last: {command}")
@@ -169,7 +169,7 @@ def export(
     nested, and with 'model/**' is what load_state_dict takes: lcstore import --under model takes it back.
     """
     url, named = state_of(target, at)
-    options_of_file = storage_options(file_options, None)
+    options_of_file = from_json("--file-options", file_options)
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.exchange.exporting import export as export_state
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lcstore.errors import InvalidInputError
+from lcstore.format.keyforms import is_number
 from lcstore.format.keys import STORE_KEY
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, MaxSeconds, Options, Pairs, Url, understood
@@ -95,10 +96,10 @@ def _sample(text: str | None) -> tuple[int, int]:
     if text is None:
         return 1, 1
     number, slash, of = text.partition("/")
-    if slash and of.isascii() and of.isdigit() and int(of):
+    if slash and is_number(of) and int(of):
         if number == "today":
             return date.today().toordinal() % int(of) + 1, int(of)
-        if number.isascii() and number.isdigit() and 1 <= int(number) <= int(of):
+        if is_number(number) and 1 <= int(number) <= int(of):
             return int(number), int(of)
     raise typer.BadParameter("--sample takes N/T: 1/10 to 10/10, say; or today/10")
 
