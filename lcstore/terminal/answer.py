@@ -203,6 +203,9 @@ class Answer:
             step = ""
         step = step.replace("{url}", self.quoted)
         error.message = self.named(error.message)
+        # The error may name that very command, with options that show what it is about.
+        found = re.search(rf"`({re.escape(step)} [^`]+)`", error.message) if step else None
+        step = step if found is None else found[1]
         if self.as_json:
             about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
             self.give({"ok": False, "error": about | {"next": step or None}}, ())

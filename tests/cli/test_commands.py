@@ -722,7 +722,10 @@ def test_states_of_one_run(tmp_path):
     assert f"{other['node']} (run 1)" in shown.stderr
     assert "saved 2 times" not in call("show", f"{url}@{other['node']}").stderr
     assert document("diff", f"{url}@0", "@10", "--run", "1")["a"]["node"] == other["node"]
-    assert call("ls", url, "--run", "7").exit_code == 1
+    for command in (("ls", url), ("show", f"{url}@0"), ("retire", url)):
+        error = document(*command, "--run", "7", status=1)["error"]
+        assert error["next"] == f"lcstore ls {url} --runs"
+        assert f"`{error['next']}`" in error["message"]
     file = tmp_path / "one.npz"
     assert call("export", f"{url}@0", str(file), "--run", "1").exit_code == 0
     with np.load(file) as data:
