@@ -19,7 +19,7 @@ from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.index import Index
 from lcstore.index.kinds import is_store
 from lcstore.index.listing import Listing, committed
-from lcstore.index.standing import is_going, is_taken_away, lacks
+from lcstore.index.standing import is_broken, is_going, is_taken_away
 from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.storage.backend import Backend
@@ -366,7 +366,7 @@ class Writer:
             layout = self.track.layout
             self._named_layout = None if layout is None else (layout, record.layout)
         else:
-            self._disown(self.head, broken=lacks(seen, record.edge.id, record.objects))
+            self._disown(self.head, broken=is_broken(self.index, self.head, base, seen))
         return gone
 
     def _look_around(self, edge: str, base: NodeName | None, layouts: bool) -> Listing:

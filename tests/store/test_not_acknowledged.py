@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 from meetings import Meanwhile
@@ -106,6 +109,52 @@ def test_it_stays_where_it_cannot_be_saved_again(fails):
             store.save(3, state(3))
     retain(backend, collects=3)
     assert steps(backend) == [3]
+
+
+class Deleting(MemoryBackend):
+    """The target of a collector that stalls as it begins to delete."""
+
+    def __init__(self, inner: MemoryBackend, meanwhile: Callable[[], None]) -> None:
+        self._inner, self._meanwhile = inner, [meanwhile]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        for meanwhile in self._meanwhile:
+            self._meanwhile = []
+            meanwhile()
+        self._inner.delete_many(keys)
+
+
+@pytest.mark.parametrize("fails", ["full", "dies"])
+def test_it_goes_at_once_where_its_base_may_be_deleted_and_another_run_has_states(fails):
+    """It could not be read, and stayed listed: nothing was collected any more, and nothing made room."""
+    backend = MemoryBackend.fresh()
+    target = Target(backend)
+    stalled = lcstore.open(target, grace=0)
+    for step in range(4):
+        stalled.save(step, state(step))
+    with lcstore.open(backend) as other:  # takes over
+        other.resume()
+        other.save(4, state(4))
+        other.retain("latest:1")
+        other.compact()
+
+    def fail() -> None:
+        target.fails = fails
+
+    def save() -> None:
+        stalled._writer.backend = Meanwhile(target, "put", keys.NODES, fail, after=True)
+        with pytest.raises((StorageError, Crash)):
+            stalled.save(4, state(5))
+
+    with lcstore.open(Deleting(backend, save)) as collector:
+        collector.collect(grace=0)
+    assert steps(backend) == [4]
+    with lcstore.open(backend) as store:
+        store.collect(grace=0)
+        np.testing.assert_allclose(store.restore()["weight"], state(4)["weight"], atol=1e-2)
 
 
 def test_it_goes_once_another_is_acknowledged():
