@@ -5,7 +5,8 @@
 One state of float32 matrices moves a little from round to round, as weights do. In each round every
 contender saves it and loads it again, one after another; of what is loaded every cache line is read. Seconds
 are medians of nine rounds, and so are ratios to safetensors, each taken within its round. Memory is the most
-that the process held beside what it held before, and beside the values that a load gives. Large memory is
+that the process held beside what it held before, and beside the values that a load gives. A first save makes
+the track, which is as large as the weights and stays: it is counted. Large memory is
 fresh for everyone, as in a process that has just begun: an allocator that hands out again what the last
 contender has left would make a load twice as fast. Of the machine's own memory all have the same: a virtual
 machine gives pages that are free for a second back to its host, and who asks for them next would pay for it,
