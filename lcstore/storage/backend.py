@@ -26,7 +26,7 @@ from lcstore.errors import (
 )
 from lcstore.limits import MAX_LISTING
 from lcstore.storage.deadline import unsized
-from lcstore.storage.masking import harmless, without_secrets
+from lcstore.storage.masking import harmless, said_by
 from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
 
 Names: TypeAlias = list[str]
@@ -293,7 +293,7 @@ class mapped:  # noqa: N801
 
 def storage_error(verb: str, key: str, error: Exception) -> StorageError:
     """Return the `StorageError` for a foreign error."""
-    said = f"{type(error).__name__}: {without_secrets(str(error))}"
+    said = said_by(error)
     if isinstance(error, OSError) and error.errno == errno.EROFS:
         said = "the file system is read-only: what only reads goes on working, all else once that is mended"
     return StorageError(f"could not {verb}: {said}", key=key)

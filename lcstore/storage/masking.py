@@ -18,8 +18,12 @@ def without_secrets(text: str) -> str:
 
 def harmless(error: Exception) -> Exception:
     """Return an error, or one in its place where its text has secrets: tracebacks print causes too."""
-    text = without_secrets(str(error))
-    return error if text == str(error) else OSError(f"{type(error).__name__}: {text}")
+    return error if without_secrets(str(error)) == str(error) else OSError(said_by(error))
+
+
+def said_by(error: Exception) -> str:
+    """Return what kind of error it is, and what it says, if it says anything, without secrets."""
+    return f"{type(error).__name__}: {without_secrets(str(error))}".removesuffix(": ")
 
 
 def printable(text: str) -> str:

@@ -29,7 +29,7 @@ from lcstore.errors import (
 from lcstore.storage.backend import BaseBackend, Names, mapped, storage_error
 from lcstore.storage.bulk import delete_each, delete_s3
 from lcstore.storage.deadline import remaining
-from lcstore.storage.masking import harmless, without_secrets
+from lcstore.storage.masking import harmless, said_by, without_secrets
 from lcstore.storage.safekeys import safe_join, validate_key
 from lcstore.storage.traits import target_of, traits_of
 
@@ -150,8 +150,7 @@ class FsspecBackend(BaseBackend):
         except _REFUSALS as error:
             raise storage_error("write", key, error) from harmless(error)
         except Exception as error:
-            said = f"{type(error).__name__}: {without_secrets(str(error))}"
-            message = f"the write may or may not have landed: {said}"
+            message = f"could not write, as far as is known: {said_by(error)}"
             raise UnknownOutcomeError(message, key=key) from harmless(error)
 
     def _put_beside(self, key: str, body: bytes) -> None:

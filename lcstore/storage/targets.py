@@ -22,7 +22,7 @@ from lcstore.storage.backend import Backend, mapped
 from lcstore.storage.finding import store_in_archive
 from lcstore.storage.jobs import REQUESTS
 from lcstore.storage.local import LocalBackend
-from lcstore.storage.masking import harmless, without_secrets
+from lcstore.storage.masking import harmless, said_by, without_secrets
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
 from lcstore.storage.sftp import SftpBackend
@@ -217,8 +217,7 @@ def _open_fsspec(url: str, protocols: list[str], options: dict[str, Any]) -> Bac
         said = str(error) if without_secrets(url) == url else type(error).__name__
         raise InvalidInputError(f"cannot open {protocols[0]!r} URLs: {without_secrets(said)}") from None
     except Exception as error:
-        said = f"{type(error).__name__}: {without_secrets(str(error))}"
-        raise StorageError(f"could not open the target: {said}") from harmless(error)
+        raise StorageError(f"could not open the target: {said_by(error)}") from harmless(error)
     return backend_at(fs, root, url, read_only)
 
 

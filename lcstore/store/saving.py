@@ -334,7 +334,7 @@ class Saving(Handle):
             return self._writer.skipped(staged, started)
         before, head, plain = self._writer.track.layout, self._writer.head, self._writer.plain
         own = head is not None and self._writer.is_own
-        with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
+        with staged.named(), self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started, kept=self.goes_on)
         self._look_at_names(before)
         self._looks_at_values |= not plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -12,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.errors import LcstoreError
 from lcstore.format.labels import Labels
 from lcstore.garbage import garbage_waits
 from lcstore.state.frameworks import HostArray, is_loaded
@@ -145,6 +147,15 @@ class Staged:
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         return sum(array.nbytes for array in self.arrays)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the step in errors that name none yet: a later save may be what raises them."""
+        try:
+            yield
+        except LcstoreError as error:
+            error.step = self.step if error.step is None else error.step
+            raise
 
 
 @garbage_waits()

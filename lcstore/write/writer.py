@@ -148,13 +148,13 @@ class Writer:
         """
         if self._open is not None:
             try:
-                self._open.put(self.backend)
+                with self._open.write.staged.named():
+                    self._open.put(self.backend)
             except UnknownOutcomeError:
                 raise
             except LcstoreError as error:
-                raise UnknownOutcomeError(
-                    "the last commit is still open: save again once the storage answers", key=self._open.key
-                ) from error
+                message = "the last commit is still open: save again once the storage answers"
+                raise UnknownOutcomeError(message, key=self._open.key, step=error.step) from error
             self.accept(self._open)
             self._open = None
         if self._doubtful and self.head is not None:

@@ -235,8 +235,9 @@ def test_a_failure_that_nobody_heard_is_raised_once(how):
         "wait": store.wait,
         "close": store.close,
     }
-    with pytest.raises(StorageError, match="disk is full"):
+    with pytest.raises(StorageError, match=r"disk is full \[step 1, object") as caught:
         calls[how]()
+    assert caught.value.step == 1
     if how == "close":
         store.close()
         with pytest.raises(ClosedError):
@@ -246,6 +247,17 @@ def test_a_failure_that_nobody_heard_is_raised_once(how):
         assert store.save_async(3, state).result().base == store.info(0).node
         assert store.steps() == [0, 3]
         store.close()
+
+
+def test_a_save_says_which_step_it_was_that_failed():
+    backend, weights = Gate(), model()
+    with lcstore.open(backend) as store:
+        for step in (7, 8):
+            backend.full = True
+            with pytest.raises(StorageError, match=rf"disk is full \[step {step}, object"):
+                store.save(step, {"model": weights})
+            backend.full = False
+            store.save(step, {"model": weights})
 
 
 def test_an_error_in_a_with_block_is_not_hidden_by_a_failed_save():
