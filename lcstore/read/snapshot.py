@@ -135,7 +135,7 @@ class Snapshot(Mapping[str, Any]):
         return self.using(use)
 
     def set_anew(self) -> list[str]:
-        """Return the names of the weights that are no delta: new ones, and such as moved too far for one."""
+        """Return the names of the weights that are no delta: new, moved too far, or laid out afresh."""
         return self.using(lambda state: [*map(format_name, state.node.set_anew)])
 
     def leaves(self) -> dict[str, object]:

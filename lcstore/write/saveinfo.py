@@ -48,8 +48,9 @@ class SaveInfo:
         Of `bytes_stored`: an anchor that the save added beside the state. `StepInfo` and `lcstore ls` leave
         it out, as it is an edge of its own.
     set_anew
-        How many tensors of weights a delta sets whole: new ones, and such as moved too far for a delta. They
-        take as many bytes as in an anchor. `Snapshot.set_anew` names them.
+        How many tensors of weights a delta sets whole: new ones, such as moved too far for a delta, and such
+        as are laid out afresh, since most beside them went. They take as many bytes as in an anchor.
+        `Snapshot.set_anew` names them.
     row_error, row_error_at
         The largest relative error ``|u - u~| / |u|`` of a row of weights, and the name of its tensor. A save
         looks at a part of the rows only; see ``docs/rows.md``. None for an anchor and an exact state, where

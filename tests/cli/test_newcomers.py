@@ -90,10 +90,20 @@ def test_a_save_that_is_as_large_as_the_first_says_why(url):
     assert "set anew" not in str(usual)
     shown = call("show", f"{url}@70", "--json").stdout
     assert json.loads(shown)["set_anew"] == ["model/fc.weight", "head.weight"]
-    why = "2 of its tensors, new or moved too far for a delta: model/fc.weight, head.weight"
+    why = "2 of its tensors, new, moved too far for a delta, or laid out afresh: model/fc.weight, head.weight"
     assert why in call("show", f"{url}@70").stdout
     assert "set anew" not in call("show", f"{url}@60").stdout
     assert json.loads(call("show", f"{url}@0", "--json").stdout)["set_anew"] == []
+
+
+def test_a_layer_that_has_not_moved_is_not_said_to_have_moved_too_far(tmp_path):
+    url, rng = str(tmp_path / "run"), np.random.default_rng(0)
+    layers = {f"{name}.weight": rng.standard_normal((64, 64), np.float32) for name in "abc"}
+    with lcstore.open(url) as store:
+        store.save(0, layers)
+        store.save(1, {name: layer * (np.nan if name < "c" else 1) for name, layer in layers.items()})
+    why = "1 of its tensors, new, moved too far for a delta, or laid out afresh: c.weight"
+    assert why in call("show", f"{url}@1").stdout
 
 
 def commands_in(text: str) -> list[list[str]]:

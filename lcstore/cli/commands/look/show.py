@@ -105,8 +105,8 @@ def _about(info: StepInfo, listed: Listed | None, anew: list[str]) -> Table:
     about.row("kind", info.kind if info.base is None else f"{info.kind} to {info.base}")
     about.row("stored", f"{size(info.bytes_stored)} for {size(info.bytes_raw)}, {ratio_of(info):.1f}x")
     if anew:
-        named = ", ".join(anew[:3]) + (", ..." if len(anew) > 3 else "")
-        about.row("set anew", f"{len(anew)} of its tensors, new or moved too far for a delta: {named}")
+        why = f"new, moved too far for a delta, or laid out afresh: {', '.join(anew[:3])}"
+        about.row("set anew", f"{len(anew)} of its tensors, {why}{', ...' * (len(anew) > 3)}")
     if info.policy is not None:
         about.row("policy", info.policy)
     about.row("exact", "yes: every bit comes back" if info.exact else "no")
