@@ -56,7 +56,14 @@ if TYPE_CHECKING:
     from lcstore.manager.random_state import RandomState
     from lcstore.manager.schedule import FailureRate, Overhead, Schedule, Seconds, Steps
     from lcstore.read.snapshot import Snapshot
-    from lcstore.report.facts import SavedState, StoreReport, TensorFacts, TensorGroup, TensorsSeen
+    from lcstore.report.facts import (
+        SavedState,
+        SharedNote,
+        StoreReport,
+        TensorFacts,
+        TensorGroup,
+        TensorsSeen,
+    )
     from lcstore.report.writing import write_report
     from lcstore.retention import (
         BestN,
@@ -135,6 +142,7 @@ __all__ = [
     "SavedState",
     "Schedule",
     "Seconds",
+    "SharedNote",
     "Snapshot",
     "Stats",
     "StepInfo",
@@ -200,6 +208,7 @@ _HOMES: Final = {
     "SavedState": "lcstore.report.facts",
     "Schedule": "lcstore.manager.schedule",
     "Seconds": "lcstore.manager.schedule",
+    "SharedNote": "lcstore.report.facts",
     "Snapshot": "lcstore.read.snapshot",
     "Stats": "lcstore.store.statistics",
     "StepInfo": "lcstore.index.info",

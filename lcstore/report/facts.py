@@ -130,6 +130,23 @@ class TensorGroup:
 
 
 @dataclass(frozen=True)
+class SharedNote:
+    """What stands out of one tensor, or of several alike.
+
+    Attributes
+    ----------
+    text
+        What it is: of several with the least and the most of what differs among them.
+    count, names
+        Of how many it is said, and the names of the first of them.
+    """
+
+    text: str
+    count: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TensorsSeen:
     """The tensors of a store.
 
@@ -146,7 +163,10 @@ class TensorsSeen:
     groups
         All tensors by what they are alike in, those of most bytes first.
     noted
-        Places among `tensors` of those that stand out; what stopped being finite first comes first.
+        Places among `tensors` of those that stand out. What most of them did comes last; of the rest what
+        stopped being finite first comes first, and then what happened first.
+    notes
+        What is said of all that stand out, in the same order; of those that are alike it is said once.
     run, run_id
         Of the state that the line leads to.
     beside
@@ -161,6 +181,7 @@ class TensorsSeen:
     bytes_left_out: int = 0
     groups: tuple[TensorGroup, ...] = field(default=(), repr=False)
     noted: tuple[int, ...] = field(default=(), repr=False)
+    notes: tuple[SharedNote, ...] = field(default=(), repr=False)
     run: int | None = None
     run_id: str = ""
     beside: int = 0

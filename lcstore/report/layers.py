@@ -21,6 +21,7 @@ from lcstore.format.bodies import ObjectRef
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
 from lcstore.once import once
+from lcstore.report.alike import shared
 from lcstore.report.facts import TensorFacts, TensorGroup, TensorsSeen
 from lcstore.report.notes import GROWTH, Course, notes_of
 from lcstore.report.thin import evenly
@@ -82,12 +83,13 @@ def tensors_seen(looks: Sequence[Look], states: int) -> TensorsSeen:
         bytes_left_out=int(seen.nbytes[left].sum()),
         groups=seen.groups(delta_bytes, notes),
         noted=tuple(chosen.index(row) for row in notes if row in chosen),
+        notes=shared((seen.names[row], note) for row, note in notes.items()),
     )
 
 
 def _chosen(nbytes: Array, notes: dict[int, str]) -> list[int]:
     """Return the rows that are shown: half of the room for what stands out, the rest for what is large."""
-    notable = evenly(sorted(notes), MOST_TENSORS // 2)
+    notable = [*notes][: MOST_TENSORS // 2]
     by_size = np.argsort(-nbytes, kind="stable").tolist()
     return sorted([*dict.fromkeys(notable + by_size)][:MOST_TENSORS])
 

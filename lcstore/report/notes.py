@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.report.alike import fate_of
 
 #: States with known movement from which on anything is said.
 _LEAST: Final = 4
@@ -68,11 +71,18 @@ class Course:
 def notes_of(course: Course) -> dict[int, str]:
     """Return what is to be said of those tensors that stand out, by row."""
     usual = _usual(course.movement)
-    said = [_note(course, row, usual) for row in range(len(course.movement))]
-    # What stopped being a number first is the cause of the rest.
-    ended = [_until(kinds) for kinds in course.weights]
-    order = sorted(range(len(said)), key=lambda row: (ended[row] is None, ended[row] or 0))
-    return {row: said[row] for row in order if said[row]}
+    found = ((row, _note(course, row, usual)) for row in range(len(course.movement)))
+    said = {row: note for row, note in found if note}
+    alike = Counter(map(fate_of, said.values()))
+    layers = int((course.weights > 0).any(axis=1).sum())
+
+    def place(row: int) -> tuple[bool, bool, int, int]:
+        # What stopped being a number first is the cause of the rest, unless most layers did.
+        ended, began = _until(course.weights[row]), re.search(r"step (\d+)", said[row])
+        most = 2 * alike[fate_of(said[row])] > max(layers, 2)
+        return most, ended is None, ended or 0, int(began[1]) if began else -1
+
+    return {row: said[row] for row in sorted(said, key=place)}
 
 
 class _Usual(NamedTuple):
@@ -129,7 +139,8 @@ def _note(course: Course, row: int, usual: _Usual) -> str:
     said = f"is kept bit for bit since step {course.steps[place]}: values may be NaN, infinite or too large "
     said += "for a grid" + ", or a rule of the policy says so" * course.rules[place]
     grew = _outgrown(course, row)
-    before = f"before that its largest weight came to {grew.times}" if grew.octaves >= GROWTH else ""
+    before = f"before that, at step {grew.step} at the latest, its largest weight came to {grew.times}"
+    before *= grew.octaves >= GROWTH
     return "; ".join(filter(None, [moves, said, before]))
 
 

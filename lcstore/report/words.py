@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from lcstore.index.gone import all_gone
-from lcstore.report.facts import StoreReport, TensorsSeen
+from lcstore.report.facts import SharedNote, StoreReport, TensorsSeen
 from lcstore.report.series import metric, metric_names
 from lcstore.storage.masking import printable
 from lcstore.units import counted, size
@@ -64,11 +64,17 @@ def _no_numbers(report: StoreReport) -> list[str]:
 
 
 def _standing_out(report: StoreReport) -> list[str]:
-    notable, line = report.tensors.notable, line_words(report.tensors)
-    if not notable:
+    notes, line = report.tensors.notes, line_words(report.tensors)
+    if not notes:
         return line
-    found = _first([f"{middle(one.name, 60)} {one.note}" for one in notable])
+    found = _first([f"{_of_whom(note)} {note.text}" for note in notes])
     return [f"Layers that stand out: {found}.", *line, *_sampled(report.tensors)]
+
+
+def _of_whom(note: SharedNote) -> str:
+    names = ", ".join(middle(name, 60) for name in note.names)
+    more = ", ..." * (note.count > len(note.names))
+    return names if note.count == 1 else f"each of {note.count:,} layers ({names}{more})"
 
 
 def line_words(seen: TensorsSeen) -> list[str]:

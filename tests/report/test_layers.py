@@ -12,6 +12,7 @@ from reported import Layers, save_run
 import lcstore
 import lcstore.report.gather as gathering
 from lcstore.report import layers as looked
+from lcstore.report.alike import shared
 from lcstore.report.gather import gather
 from lcstore.report.layers import at_rest
 from lcstore.report.notes import Course, notes_of
@@ -164,7 +165,49 @@ def test_what_left_the_grid_first_is_told_first_and_that_it_grew():
     kinds = [[1] * 6 + [-1] * 2, [1] * 8, [1] * 5 + [-1] * 3]
     said = notes_of(course([STEADY] * 3, weights=kinds, grid=[[0] * 8, [0] * 8, [0, 0, 0, 0, 0, 1, 2, 4]]))
     assert list(said) == [2, 0]
-    assert said[2].endswith("before that its largest weight came to 8 to 32 times what it was at step 0")
+    before = "its largest weight came to 8 to 32 times what it was at step 0"
+    assert said[2].endswith(f"; before that, at step 50 at the latest, {before}")
+
+
+def test_what_most_layers_did_is_told_once_and_last(tmp_path):
+    rng = np.random.default_rng(0)
+    layers = {f"l{place}.weight": 0.02 * rng.standard_normal((64, 64), np.float32) for place in range(6)}
+    with lcstore.open(tmp_path / "run") as store:
+        for step in range(0, 120, 2):
+            for name, weight in layers.items():
+                by = 0.0 if name == "l4.weight" and step > 40 else 1.0 if step >= 60 else 1e-4
+                weight += np.float32(by) * rng.standard_normal((64, 64), np.float32)
+            if step == 100:
+                layers |= {name: layer * np.nan for name, layer in layers.items() if name != "l4.weight"}
+            store.save(step, layers)
+        report = gather(store)
+    (told,) = (line for line in verdict(report) if line.startswith("Layers"))
+    assert re.fullmatch(
+        r"Layers that stand out: l4\.weight is not seen to move since step 40; each of 5 layers "
+        r"\(l0\.weight, l1\.weight, l2\.weight, \.\.\.\) is kept bit for bit since step 100: values may be "
+        r"NaN, infinite or too large for a grid; before that, at step 60 at the latest, its largest weight "
+        r"came to \d+ to \d+ times what it was at step 0\.",
+        told,
+    )
+    assert [note.count for note in report.tensors.notes] == [1, 5]
+    assert "each of 5 layers (<code>l0.weight</code>, <code>l1.weight</code>, " in page_of(report)
+
+
+def test_what_differs_among_layers_that_are_alike_is_told_from_the_least_to_the_most():
+    grown = "has grown, at step {} at the latest: its largest weight came to {} times what it was at step {}"
+    since = "hardly moves any more since step {}: {} times less than it used to"
+    notes = [
+        ("a", grown.format(990, "8 to 32", 2)),
+        ("b", since.format(8, "1.5e+03")),
+        ("c", grown.format(1010, "512 to 2.05e+03", 2)),
+        ("d", since.format(9, 70)),
+        ("e", since.format(8, 60)),
+    ]
+    assert [(note.text, note.names) for note in shared(notes)] == [
+        (grown.format("990 to 1010", "8 to 2.05e+03", 2), ("a", "c")),
+        (since.format(8, "60 to 1.5e+03"), ("b", "e")),
+        (since.format(9, 70), ("d",)),
+    ]
 
 
 def test_growth_counts_from_where_the_grid_was_chosen():
