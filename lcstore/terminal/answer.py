@@ -250,11 +250,14 @@ class Answer:
 
     def _nearest(self) -> str:
         """Return what may have been meant by a URL where there is nothing."""
+        from lcstore.index.kinds import is_store
         from lcstore.storage.finding import near
 
         meant = near(self.url, self.storage_options)
         if not meant:
-            begins = " (the first save of a training run makes one)" * self.backend().writable
+            backend = self.backend()
+            is_store(backend)  # a missing bucket lists as an empty one does, and is told by what reads
+            begins = " (the first save of a training run makes one)" * backend.writable
             return f"there is no store here: check the URL{begins}"
         self.next = f"lcstore ls {shlex.quote(meant[0])}"
         return f"there is no store here, but beside it is {', '.join(meant)}"

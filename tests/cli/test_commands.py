@@ -34,7 +34,7 @@ from lcstore.format.records import StoreRecord
 from lcstore.storage import targets
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
-from lcstore.store import opening
+from lcstore.store import opening, whole
 from lcstore.terminal import packages, printing
 from lcstore.terminal.table import Table
 
@@ -324,7 +324,7 @@ class Bucketless(MemoryFileSystem):
 
 def opens(monkeypatch, backend):
     """Have every URL lead to a backend."""
-    for module in (targets, opening):
+    for module in (targets, opening, whole):
         monkeypatch.setattr(module, "open_backend", lambda url, options=None: backend)
 
 
@@ -337,6 +337,14 @@ def test_doctor_says_once_that_there_is_no_bucket(monkeypatch):
     assert "promise" not in result.stdout
     assert document("doctor", "s3://missing/run", status=1)["target"]["checks"] == []
     assert "there is no bucket 'missing'" in call("ls", "s3://missing/run").stderr
+
+
+@pytest.mark.parametrize("command", ["verify", "repair", "rm", "cp", "stats"])
+def test_commands_say_that_there_is_no_bucket(monkeypatch, command):
+    opens(monkeypatch, FsspecBackend(Bucketless(), "missing/run", "s3://missing/run"))
+    result = call(command, "s3://missing/run", *["elsewhere"] * (command == "cp"))
+    assert result.exit_code == 1
+    assert "there is no bucket 'missing': create it first" in result.stderr
 
 
 class NoCredentialsError(Exception):
