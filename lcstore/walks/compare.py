@@ -84,7 +84,7 @@ def _side(node: Node, wanted: Wanted, walker: Walker) -> Compared:
     squares, shards = squared_errors(node), node.layout.shards
     errors = [float(squares[list(shards[t])].sum()) for t in part.tensors]
     return Compared(
-        Side(walker.reader.url, node.record.step, node.name.node),
+        Side(walker.reader.url, node.record.step, node.name.node, node.record.run),
         node,
         {name: specs[place] for name, place in found.places.items()},
         {name: values[part.tensors[place]] for name, place in found.places.items()},

@@ -18,11 +18,12 @@ Status: TypeAlias = Literal["same", "changed", "reshaped", "retyped", "added", "
 
 @dataclass(frozen=True)
 class Side:
-    """One of the states compared: where it is, and which."""
+    """One of the states compared: where it is, which it is, and the number of the run that saved it."""
 
     url: str
     step: int
     node: str
+    run: int
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,13 @@ class Diff:
         """Return whether anything differs, as the states restore."""
         return bool(self.values) or any(one.status != "same" for one in self.tensors)
 
+    @property
+    def steps(self) -> tuple[str, str]:
+        """The step of each state; where both are of one, with its run and the beginning of its node."""
+        a, b = self.a, self.b
+        more = [f" (run {side.run}, node {side.node[:8]})" * (a.step == b.step) for side in (a, b)]
+        return f"{a.step}{more[0]}", f"{b.step}{more[1]}"
+
     def sorted(self, by: Literal["relative", "norm", "path"] = "relative") -> list[TensorDiff]:
         """Return the largest differences first; before them what has no number, and what is NaN.
 
@@ -157,8 +165,8 @@ class Diff:
         return said
 
     def __str__(self) -> str:
-        alike = self.a.step == self.b.step
-        head = " to ".join(_named(side, alike=alike) for side in (self.a, self.b))
+        before, after = self.steps
+        head = f"{self.a.url}@{before} to {self.b.url}@{after}"
         differing = [one for one in self.sorted() if one.status != "same"]
         rows = [("tensor", "relative", "error", "norm", "changed", "largest", ""), *map(_row, differing)]
         if len(self.tensors) > 1:
@@ -170,11 +178,6 @@ class Diff:
             lines.append(f"{name.ljust(widths[0])}  {numbers}  {note}".rstrip())
         changed = (f"{path}: {before!r} to {after!r}" for path, (before, after) in self.values.items())
         return "\n".join([head, *lines, *changed, *self.said_of_same()])
-
-
-def _named(side: Side, *, alike: bool) -> str:
-    """Return which state a side is: by its node where both are of one step."""
-    return f"{side.url}@{side.step}" + f" (node {side.node[:8]})" * alike
 
 
 def cells_of(one: TensorDiff) -> tuple[tuple[str, str, str, str, str], str]:

@@ -452,8 +452,12 @@ def test_the_runs_say_from_which_state_a_fork_went_on(url):
     assert lines[2].split()[-2:] == ["1", "20"]
     with lcstore.open(url, "r") as store:
         later = next(state.node for state in store.states() if (state.step, state.run) == (30, 2))
+        first = store.info(30, run=1).node
     told = " ".join(call("diff", f"{url}@30", "@30", "--run", "1").stderr.split())
     assert f"both are one state; by id there is also @{later}" in told
+    told = call("diff", f"{url}@{first}", f"@{later}").stdout.splitlines()[0]
+    assert told.endswith(f"step 30 (run 1, node {first[:8]}) to 30 (run 2, node {later[:8]})")
+    assert call("diff", f"{url}@20", f"@{later}").stdout.splitlines()[0].endswith("step 20 to 30")
     assert "one state" not in call("diff", f"{url}@20", f"@{later}").stderr
     assert "one state" not in call("diff", f"{url}@40", "@40").stderr
 

@@ -126,7 +126,7 @@ def _numbers(one: TensorDiff) -> dict[str, Any]:
 def _tables(found: Diff, differing: list[TensorDiff], limit: int | None) -> Iterator[Table | str]:
     a, b = found.a, found.b
     where = a.url if a.url == b.url else f"{a.url} to {b.url}"
-    yield f"{where}, step {a.step} to {b.step}"
+    yield f"{where}, step {' to '.join(found.steps)}"
     if differing:
         table = Table(*_COLUMNS, right=_NUMBERS, spare=("dtype", "largest", "norm"))
         for one in differing[:limit]:
