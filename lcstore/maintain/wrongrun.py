@@ -73,7 +73,8 @@ def retire_run(
         backend.delete_many([mark.key() for mark in own])
         superseded = Retired(latest.step, latest.node, SUPERSEDED, why)
         put_retired(backend, executor, [superseded] * (latest in shown and latest.node not in stays))
-        put_retired(backend, executor, going)
+        # The newest first: no state is a delta to them. So on a full disk even a few make room for the rest.
+        put_retired(backend, executor, going[::-1])
         index.refresh(full=True)
     kept = [name for name in shown if name.node in stays]
     steps, kept_by = tuple(name.step for name in kept), {name.node: stays[name.node] for name in kept}

@@ -176,6 +176,33 @@ def test_letting_go_leaves_room_to_collect_and_both_in_turn_come_to_an_end():
     assert [s.step for s in store_states(disk)] == [s.step for s in store_states(roomy)]
 
 
+def test_of_plain_deltas_the_newest_states_make_room_and_older_ones_make_none():
+    disk, rng = Disk.fresh(), np.random.default_rng(0)
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(disk, grace=0, durability="none", threads=1) as store:
+        for step in range(20):
+            weight = weight + rng.standard_normal(weight.shape).astype(np.float32) * np.float32(0.01)
+            store.save(step, {"weight": weight})
+    disk.blocks = disk.used + 6
+    older = Disk.fresh(disk.snapshot())
+    older.blocks = disk.blocks
+    with lcstore.open(older, "r+", threads=1) as store:
+        with pytest.raises(lcstore.StorageError, match="4 of 18 are let go of"):
+            store.retain("latest:2")
+        assert store.collect().deleted_objects == 0
+    with lcstore.open(disk, "r+", threads=1) as store:
+        values = {step: store.restore(step)["weight"] for step in range(6)}
+        for turn in range(20):
+            with contextlib.suppress(lcstore.StorageError):
+                store.retire_run(1, after=5, run_is_dead=True)
+                break
+            assert store.collect().deleted_objects > 0, turn
+        assert turn > 0
+        assert store.steps() == [*values]
+        assert all(np.array_equal(store.restore(step)["weight"], values[step]) for step in values)
+        assert store.verify("restore").ok
+
+
 def store_states(backend):
     with lcstore.open(backend, "r") as store:
         return store.states()
