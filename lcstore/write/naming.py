@@ -6,16 +6,15 @@ import shlex
 from contextlib import suppress
 from typing import Final
 
-from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.errors import ConflictError, InvalidInputError, LcstoreError
 from lcstore.format import markkeys
-from lcstore.format.marks import TagRecord, read_tag
-from lcstore.format.records import utc_now
+from lcstore.format.marks import TagRecord
+from lcstore.format.records import distinct_now, utc_now
 from lcstore.index.index import Index
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.standing import is_too_late
-from lcstore.limits import MAX_RECORD_BYTES
-from lcstore.storage.backend import Backend, read_capped
+from lcstore.storage.backend import Backend
 from lcstore.storage.settle import put_record
 
 #: What those begin with who pin for as long as they hold a snapshot: each has a name of its own.
@@ -32,6 +31,9 @@ def set_name(backend: Backend, kind: markkeys.TagKind, name: str, node: str | No
 def pin(backend: Backend, index: Index, node: str, by: str) -> None:
     """Keep a node from being retired, or collected if it was.
 
+    Each call stores a record of its own, and takes that away where it comes too late: another that sets the
+    same pin at once may have come in time.
+
     Raises
     ------
     ConflictError
@@ -39,40 +41,27 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
     """
     name = _pin_name(node, by)
     too_late = is_too_late(index, node)  # a pin that is left behind would show what is no more whole
-    if not too_late and not _set_again(backend, name, node):
-        set_name(backend, "pin", name, node)
+    if not too_late:
+        named = Listing.take(backend, TAGS).named
+        record = TagRecord(name, node, next_seq(named, "pin", name), distinct_now(), "pin")
+        put_record(backend, record.key(), record.to_bytes())
+        spare = [record.key()]
         try:
             # As for a save: whoever condemns from now on sees the pin.
             too_late = is_too_late(index, node)
-        except LcstoreError:
+            if not too_late:
+                # All but the last: a listing under way may have passed over where the new one is.
+                held = bearers(named, "pin", {node}).get(name, [])
+                spare = [*map(markkeys.tag_key, held[:-1])]
+        finally:
             with suppress(LcstoreError):
-                set_name(backend, "pin", name, None)
-            raise
-        if too_late:
-            set_name(backend, "pin", name, None)
+                backend.delete_many(spare)
     if too_late:
         raise ConflictError(
             f"it is too late to pin node {node}: some of what it is restored from is being collected, or was "
             "set aside as damaged. As long as it can be read, "
             f"`lcstore export {shlex.quote(f'{backend.url}@{node}')} state.safetensors` saves its values"
         )
-
-
-def _set_again(backend: Backend, name: str, node: str) -> bool:
-    """Write the record of a pin again, if it is there, and return whether it is.
-
-    Who wrote it may have died before it was durable.
-    """
-    held = bearers(Listing.take(backend, TAGS).named, "pin", {node}).get(name)
-    if held is None:
-        return False
-    key = markkeys.tag_key(held[-1])
-    try:
-        record = read_tag(key, read_capped(backend, key, MAX_RECORD_BYTES))
-    except (NotFoundError, CorruptionError):  # a repair takes away a damaged one
-        return False
-    put_record(backend, key, record.to_bytes())
-    return True
 
 
 def unpin(backend: Backend, index: Index, node: str, by: str | None) -> int:

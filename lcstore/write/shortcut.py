@@ -14,7 +14,7 @@ from lcstore.errors import CorruptionError, NotFoundError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord
-from lcstore.format.records import EdgeRecord, utc_now
+from lcstore.format.records import EdgeRecord, distinct_now, utc_now
 from lcstore.index.listing import Listing, committed
 from lcstore.index.partrecords import shortcut_parts
 from lcstore.index.standing import is_taken_away
@@ -123,8 +123,7 @@ class ShortcutWrite:
             self._put_copy(keys.edge_key(record.name), data)
             return record
         # Never under the name of the collector's own, which that is about to delete.
-        created = f"{utc_now()[:-1]}{int(secrets.token_hex(4), 16) % 1000:03d}Z"
-        mark = CondemnedRecord(edge.id, None, markkeys.WHOLE_EDGE, created)
+        mark = CondemnedRecord(edge.id, None, markkeys.WHOLE_EDGE, distinct_now())
         put_record(self.backend, mark.key(), mark.to_bytes())
         return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pytest
 from kit import Exploration, explore, replay
+from kit.actors import Stage, alone, deterministic
 from meetings import Meeting, at_work, collecting, compacting, pinning, reading, saving, start
 
 from lcstore import ConflictError, CorruptionError, NotFoundError
@@ -97,6 +98,20 @@ def late_pinner() -> Meeting:
     )
 
 
+def two_pinners() -> Meeting:
+    """Two set one pin on a state that was retired, while it is collected: one may come too late."""
+    begun = start(3, (1,), fork=True, compacted=True)
+    return Meeting(
+        begun,
+        {
+            "pinner_1": pinning(begun.nodes[1]),
+            "pinner_2": pinning(begun.nodes[1]),
+            "collector": collecting(),
+        },
+        excused=dict.fromkeys(("pinner_1", "pinner_2"), (ConflictError, *TOO_LATE)),
+    )
+
+
 def reader() -> Meeting:
     """A reader of a state that stays, and of one that is let go of, while a collector takes its way away."""
     begun = start(4, (1, 2), compacted=True)
@@ -125,6 +140,7 @@ MEETINGS = {
         all_three,
         pinner,
         late_pinner,
+        two_pinners,
         reader,
         late_reader,
     )
@@ -181,3 +197,45 @@ def test_a_compactor_meets_a_state_whose_object_is_taken_before_its_record_is_th
     """The writer lets go of that state a moment later: until then an object is missing, and that is said."""
     order = "writer*3 collector*30 writer*2 compactor*35"
     replay(at_work("writer", "compactor", "collector"), order)
+
+
+#: What comes next of an actor that looks whether it is too late, and that sets a pin; and of a collector.
+LOOKS, SETS, LOOKS_AGAIN = ("get", "layouts/"), ("put", "names/pin"), ("list", "")
+CONDEMNS, DELETES = ("put", "condemned/"), ("delete", "data/")
+
+
+@pytest.mark.parametrize(
+    ("turns", "too_late"),
+    [
+        (
+            # One finds the pin of the other, which came too late and is about to go.
+            [("pinner_2", LOOKS), ("pinner_1", SETS), ("collector", DELETES), ("pinner_1", LOOKS_AGAIN)],
+            {"pinner_1", "pinner_2"},
+        ),
+        # One came in time, and the other finds that it did not.
+        (
+            [("collector", CONDEMNS), ("pinner_2", SETS), ("pinner_1", None), ("collector", None)],
+            {"pinner_2"},
+        ),
+    ],
+)
+def test_who_was_told_of_a_pin_finds_it_there_whoever_else_sets_it(turns, too_late):
+    """Each goes on until what comes next is the operation that is named, or to its end."""
+    left = [*turns, ("pinner_2", None)]
+
+    def is_done(pending):
+        actor, until = left[0]
+        step = pending.get(actor)
+        return step is None or (until is not None and step.name == until[0] and step.key.startswith(until[1]))
+
+    def choose(pending):
+        while left and is_done(pending):
+            del left[0]
+        return left[0][0] if left else next(iter(pending))
+
+    with deterministic(), alone():
+        scene = two_pinners().scene()
+        stage = Stage(scene.backend, choose)
+        stage.run(scene.actors)
+        scene.check(stage.outcomes)
+    assert {name for name, outcome in stage.outcomes.items() if outcome.error is not None} == too_late

@@ -181,17 +181,16 @@ def test_a_pin_that_is_set_again_and_fails_stays():
             assert store.retain("latest:1").kept == (0, 2)
 
 
-def test_a_pin_that_is_set_again_adds_no_record_and_is_written_once_more():
+def test_a_pin_that_is_set_again_and_again_leaves_two_records():
+    """The one that is new, and the one before it."""
     backend = MemoryBackend.fresh()
     with opened(backend, grace=0) as store:
         first = next(iter([store.save(step, state(step)).node for step in range(2)]))
-        store.pin(first)
-    (key,) = backend.list("names")
-    again = FaultBackend(backend)
-    with opened(again) as store:
-        store.pin(first)
-    assert [asked.key for asked in again.log if asked.name == "put"] == [key]
-    assert backend.list("names") == [key]
+        for _ in range(4):
+            store.pin(first)
+            store.pin(first, by="another")
+    assert [asked.seq for asked in map(markkeys.parse_tag_key, sorted(backend.list("names")))] == [2, 3, 2, 3]
+    assert states_of(backend).keys() == {keys.parse_node_key(key).node for key in backend.list("nodes")}
 
 
 def test_a_pin_of_which_the_record_is_damaged_is_set_anew():
