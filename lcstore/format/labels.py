@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from operator import index
@@ -149,4 +150,5 @@ def check_labels(
         raise InvalidInputError(f"tags is {tags!r:.100}: give a list of tags")
     for tag in tags:
         check_tag(tag)
-    return Labels(numbers, data, tuple(dict.fromkeys(tags)))
+    # What is nested in it may change while the state is written in the background.
+    return Labels(numbers, deepcopy(data), tuple(dict.fromkeys(tags)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,7 +85,7 @@ def step_info(
         created=record.created,
         tensors=int(record.stats.get("tensors", 0)),
         metrics=dict(record.metrics),
-        metadata=dict(record.metadata),
+        metadata=deepcopy(record.metadata),
         tags=record.tags if tags is None else tuple(sorted(tags)),
         row_error=None if row_error is None else float(row_error),
         policy=told_of(record.stats),

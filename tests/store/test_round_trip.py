@@ -190,6 +190,14 @@ def test_labels(tmp_path, run):
     assert store.steps() == [0, 5, 6]
 
 
+def test_who_changes_what_info_gave_changes_no_record(tmp_path):
+    with lcstore.open(tmp_path / "s") as store:
+        store.save(0, {"epoch": 1}, metadata={"lr": {"steps": [1, 2]}})
+        for told in (store.info(0), store.states()[0].info):
+            told.metadata["lr"]["steps"].append(3)
+        assert store.info(0).metadata == {"lr": {"steps": [1, 2]}}
+
+
 @pytest.mark.parametrize("step", [-1, 1.5, "3", True, None, 1 << 63])
 def test_a_step_is_a_whole_number(tmp_path, run, step):
     with pytest.raises(InvalidInputError, match="step"):

@@ -82,6 +82,23 @@ def test_the_state_may_be_changed_at_once():
             assert close_to(found, state)
 
 
+def test_what_is_said_of_a_state_may_be_changed_at_once():
+    backend = Gate()
+    said = {"metrics": {"loss": 0.5}, "metadata": {"lr": {"steps": [1, 2]}}, "tags": ["good"]}
+    with lcstore.open(backend) as store:
+        backend.open.clear()
+        store.save_async(0, {"model": model()}, **said)
+        said["metrics"]["loss"] = 7.0
+        said["metadata"]["lr"]["steps"].append(3)
+        said["metadata"]["lr"]["by"] = object()
+        said["tags"].append("bad")
+        backend.open.set()
+        store.wait()
+        told = store.info(0)
+        assert (told.metrics, told.metadata) == ({"loss": 0.5}, {"lr": {"steps": [1, 2]}})
+        assert store.tags().keys() == {"good"}
+
+
 def test_it_gives_the_bits_that_a_save_gives():
     stores = [lcstore.open(MemoryBackend.fresh(), policy="small") for _ in range(2)]
     weights = model()
