@@ -20,7 +20,7 @@ from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_LEAVES_BYTES
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, read_twice
 from lcstore.storage.jobs import default_threads
 from lcstore.storage.survey import spread
 
@@ -111,10 +111,7 @@ class Looker:
         return None, ref.nbytes
 
     def _read(self, ref: ObjectRef) -> bytes:
-        try:
-            return ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
-        except CorruptionError:
-            return ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
+        return read_twice(lambda: ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1)))
 
     def _decode(self, need: Need, name: keys.DataName, data: bytes) -> None:
         link = self.links.get(need.owner)

@@ -315,9 +315,8 @@ class _Copy:
     def _object(self, condemned: frozenset[str], ref: ObjectRef) -> None:
         if self.into.has(ref.key, ref.nbytes, ref.check):
             return
-        read = partial(self.source.get, ref.key, 0, ref.nbytes + 1)
         try:
-            data = self._checked(lambda: ref.check(read()))
+            data = self._checked(lambda: ref.check(self.source.get(ref.key, 0, ref.nbytes + 1)))
         except CorruptionError:
             if ref.key not in condemned:
                 raise
