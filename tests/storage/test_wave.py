@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -95,6 +96,44 @@ def test_a_failure_stops_what_comes_after_it(workers):
     with pytest.raises(StorageError):
         put_all(wave, 10_000)
     wave.stop()
+
+
+def test_what_is_stopped_is_waited_for_however_often_that_is_interrupted(workers):
+    begun, go_on, stopped = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(MemoryBackend):
+        def _put(self, key, data):
+            begun.set()
+            assert go_on.wait(30)
+            super()._put(key, data)
+
+    def interrupt(thread):
+        for _ in range(2):
+            if not stopped.wait(0.1):
+                signal.pthread_kill(thread, signal.SIGINT)
+        stopped.wait(0.1)
+        go_on.set()
+
+    def stop():
+        interrupts.start()
+        try:
+            wave.stop()
+        finally:
+            stopped.set()
+
+    backend = Slow("interrupted")
+    wave = Wave(backend, workers)
+    wave.put("data/0", b"x")
+    assert begun.wait(30)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupts = threading.Thread(target=interrupt, args=(threading.get_ident(),))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            stop()
+        assert backend.list("data") == ["data/0"]
+    finally:
+        interrupts.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_silent_target_is_waited_for_once(workers):
