@@ -8,7 +8,6 @@ are done with a job. The ``with`` of a lock itself is one instruction, and is in
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -59,14 +58,10 @@ class Condition(_Lock):
             # No interrupt gets in between, as one does while `acquire` waits.
             self._acquire_restore((1, threading.get_ident()))
 
-    def wait_for(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until something is so; return whether it is."""
-        until = None if timeout is None else time.monotonic() + timeout
+    def wait_for(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so."""
         while not is_so():
-            if until is not None and time.monotonic() >= until:
-                return False
-            self.wait(None if until is None else until - time.monotonic())
-        return True
+            self.wait()
 
     def notify_all(self) -> None:
         """Wake all who wait."""
