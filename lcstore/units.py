@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -17,6 +17,8 @@ _BINARY: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
 _BYTES: Final = {unit.lower(): size for unit, size in (_DECIMAL | _BINARY).items()} | {"": 1}
 #: Digits are few, so that no text turns into a number that takes long to handle.
 _NUMBER: Final = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]{0,5})", re.ASCII)
+#: Names that are told, of many.
+SHOWN: Final = 3
 #: Ranges of steps that are told.
 _MOST_RANGES: Final = 20
 
@@ -75,6 +77,12 @@ def steps_text(ranges: Sequence[tuple[int, int]]) -> str:
     shown = [f"{first} to {last}" if last > first else str(first) for first, last in ranges[:_MOST_RANGES]]
     one = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
     return f"step{'s' * (not one)} {', '.join(shown)}" + ", ..." * (len(ranges) > _MOST_RANGES)
+
+
+def listed(names: Collection[str]) -> str:
+    """Return the first of some names, and how many more there are: ``'a', 'b', 'c' and 2 more``."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(map(repr, [*names][:SHOWN])) + more
 
 
 def shape_text(shape: Sequence[int]) -> str:

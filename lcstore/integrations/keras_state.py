@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias
 import keras
 
 from lcstore.errors import InvalidInputError
+from lcstore.units import SHOWN, listed
 
 Tree: TypeAlias = dict[str, Any]
 #: The shapes of variables, by their paths.
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 WEIGHTS: Final = ("trainable_variables", "non_trainable_variables")
-_SHOWN: Final = 3
 _ADAM: Final = {"_momentum": "mu", "_velocity": "nu"}
 #: How the names of moments end, by optimizer, and the names by which lcstore knows such moments.
 _MOMENTS: Final[dict[str, dict[str, str]]] = {
@@ -204,13 +204,13 @@ def _shapes(values: Mapping[str, Any]) -> Shapes:
 def _check(what: str, tree: Tree, variables: Iterable[Any]) -> None:
     """Refuse what does not fit."""
     saved, here = _shapes(_flat(tree)), _shapes(_by_path(variables))
-    said = [f"nothing is saved for {_listed(here.keys() - saved)}"] * bool(here.keys() - saved)
-    said += [f"it has no {_listed(saved.keys() - here)}, which is saved"] * bool(saved.keys() - here)
+    said = [f"nothing is saved for {listed(sorted(here.keys() - saved))}"] * bool(here.keys() - saved)
+    said += [f"it has no {listed(sorted(saved.keys() - here))}, which is saved"] * bool(saved.keys() - here)
     said += [
         f"{path!r} is {saved[path]} in the store and {here[path]} here"
         for path in sorted(saved.keys() & here)
         if saved[path] != here[path]
-    ][:_SHOWN]
+    ][:SHOWN]
     if said:
         raise InvalidInputError(
             f"the {what} of the model cannot be loaded: {'; '.join(said)}. Keras numbers names that it makes "
@@ -219,9 +219,3 @@ def _check(what: str, tree: Tree, variables: Iterable[Any]) -> None:
             "layers were frozen or unfrozen: take a callback with another store, and load_best(model) of "
             "this one for the weights"
         )
-
-
-def _listed(paths: Iterable[str]) -> str:
-    paths = sorted(paths)
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return ", ".join(map(repr, paths[:_SHOWN])) + more

@@ -18,13 +18,13 @@ from lcstore.state.names import Name, format_name
 from lcstore.state.torchsays import is_optimizer, parameters_of
 from lcstore.state.torchtensors import is_shard
 from lcstore.state.wrappers import bare, bare_name, renamed
+from lcstore.units import SHOWN, listed
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_SHOWN: Final = 3
 _LEAVE_OUT: Final = "leave it out of what is loaded, and its moments begin anew"
 SHARDED: Final = (
     "it is sharded (DTensor): all ranks give what `store.restore` returns to set_state_dict of "
@@ -141,11 +141,11 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
         for name in here
         if name in found and not name.endswith("_extra_state") and _shape(here[name]) != _shape(found[name])
     ]
-    said = [f"nothing is saved for {_listed(missing)}"] * bool(missing)
-    said += [f"it has no {_listed(surplus)}, which is saved"] * bool(surplus)
+    said = [f"nothing is saved for {listed(missing)}"] * bool(missing)
+    said += [f"it has no {listed(surplus)}, which is saved"] * bool(surplus)
     said += [
         f"{name!r} is {_shape(found[name])} in the store and {_shape(here[name])} here"
-        for name in wrong[:_SHOWN]
+        for name in wrong[:SHOWN]
     ]
     if said:
         state = f"store.restore(step, to='torch'){''.join(f'[{one!r}]' for one in where)}"
@@ -205,8 +205,8 @@ def _check_optimizer(optimizer: Any, saved: Any) -> None:
         surplus, missing = one.keys() - other.keys() - _ADDED, other.keys() - one.keys() - _ADDED
         if surplus and missing:  # one alone may be another version's
             raise InvalidInputError(
-                f"it is another optimizer: there are {_listed(sorted(surplus))} in the store, and "
-                f"{_listed(sorted(missing))} here: {_LEAVE_OUT}"
+                f"it is another optimizer: there are {listed(sorted(surplus))} in the store, and "
+                f"{listed(sorted(missing))} here: {_LEAVE_OUT}"
             )
     if not type(optimizer).__module__.startswith("torch.optim"):
         return  # others may keep what they like under these names (of lower rank, in blocks)
@@ -336,7 +336,7 @@ def _shown(some: Sequence[set[Any]], others: Sequence[set[Any]]) -> str:
     """Return what is among some parameters and not among others."""
     known = set().union(*others)
     names = sorted(min(map(_text, names)) for names in some if not names & known)
-    return _listed(names) if names else "others"
+    return listed(names) if names else "others"
 
 
 def _text(name: Any) -> str:
@@ -355,7 +355,7 @@ def _check_schedule(schedule: Any, saved: Any) -> None:
     )
     if surplus and missing:
         raise InvalidInputError(
-            f"it is another schedule: there are {_listed(surplus)} in the store, and {_listed(missing)} here"
+            f"it is another schedule: there are {listed(surplus)} in the store, and {listed(missing)} here"
         )
 
 
@@ -364,9 +364,3 @@ def _shape(value: Any) -> tuple[int, ...] | None:
         return tuple(value.shape)
     except Exception:  # no tensor, or one that has no shape yet
         return None
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(repr, names[:_SHOWN])) + more
