@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from blake3 import blake3
+from meetings import Meanwhile
 
 import lcstore
 from lcstore.check.findings import VerifyReport
@@ -303,8 +304,17 @@ def _edge(objects: dict[str, bytes], step: int) -> str:
 
 
 def test_what_a_run_stood_on_that_was_let_go_of_is_no_error():
-    """A run whose state another's rewind took the place of goes on: what it saved first stands on nothing."""
+    """A run whose state another's rewind took the place of goes on: what it saved first stands on nothing.
+
+    That state was there when the run looked for it, and went before the record that names it came.
+    """
     backend = MemoryBackend.fresh()
+
+    def collect() -> None:
+        with lcstore.open(backend, durability="none") as other:
+            for _ in range(3):
+                other.collect()
+
     with lcstore.open(backend, grace=0, durability="none") as one:
         for step in range(3):
             one.save(step, state(step))
@@ -313,8 +323,7 @@ def test_what_a_run_stood_on_that_was_let_go_of_is_no_error():
             other.save(100, state(50))
             other.retain("latest:1")
             other.compact()
-            for _ in range(3):
-                other.collect()
+        one._writer.backend = Meanwhile(backend, "put", keys.NODES, collect, after=False)
         with pytest.warns(lcstore.BesideWarning):
             one.save(3, state(3))
         one.save(4, state(4))
