@@ -175,12 +175,18 @@ class Salvage:
         self.actions.append(Action("renew", mark.key(), "written again from its name"))
 
     def _missing_parents(self) -> dict[str, int]:
-        """Return the parents of which nothing is known, with a step that stands on each."""
-        known = self.store.graph.nodes.keys() | self.store.marks.retired
+        """Return the parents of which nothing is known, with a step that stands on each.
+
+        A state that was let go of, and that none was saved upon, says nothing: it may not have been
+        acknowledged, since the store with its parent was moved away.
+        """
+        graph = self.store.graph
+        known = graph.nodes.keys() | self.store.marks.retired
+        idle = graph.hidden - {name.base for name in graph.nodes.values()}
         return {
             record.parent: record.step
-            for record in self.store.records.values()
-            if record.parent is not None and record.parent not in known
+            for node, record in self.store.records.items()
+            if record.parent is not None and record.parent not in known and node not in idle
         }
 
 

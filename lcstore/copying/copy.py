@@ -51,8 +51,9 @@ class CopyReport:
     passed_over
         How many were there already, as long as they should be.
     older
-        States that an earlier copy brought, and of which a rule of the source has let go since, or that it
-        has collected: they stay in the copy, until it is maintained itself.
+        States that stay in the copy, until it is maintained itself, and that the source does not keep. An
+        earlier copy brought them, and a rule of the source has let go of them since, or it has collected
+        them. Or a run of the source saved them there: its store was moved away while it saved.
     checked
         Whether what was passed over was read, too, and is what it should be.
     replaced

@@ -134,10 +134,11 @@ def stood_on(nodes: Iterable[NodeName], hidden: Set[str]) -> set[str]:
 
 
 def past(nodes: Iterable[str], there: Set[str], others: Set[str]) -> set[str]:
-    """Return which of the other records that are there an earlier copy brought from the source.
+    """Return which of the other records that are there are of the source.
 
-    They are states of runs that the source has; where the two share a state also of runs that it had, as
-    their numbers tell; and edges to states. A copy that went on by itself has a run of its own, with the next
+    An earlier copy brought them, or a run of the source saved them there, whose store was moved away. They
+    are states of runs that the source has; where the two share a state also of runs that it had, as their
+    numbers tell; and edges to states. A copy that went on by itself has a run of its own, with the next
     number.
     """
     known = {key: keys.parse_node_key(key) for key in nodes}

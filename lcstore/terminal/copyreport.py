@@ -22,17 +22,19 @@ def copied(source: str, target: str, report: CopyReport) -> Iterator[str]:
     yield f"Copied: {counted(report.states, 'state')}{retired}, {copied}{checked}{replaced}{passed}."
     if report.older:
         yield (
-            f"{counted(report.older, 'state')} of an earlier copy stay there, which the store has let go of "
-            "since. They go by a rule of the copy's own, where RULE keeps all that it is to have: "
-            f"lcstore maintain {target} --keep RULE"
+            f"{counted(report.older, 'state')} stay there that {source} does not keep: it let go of them "
+            "since an earlier copy, or they were saved there. To let go of some there, where RULE keeps all "
+            f"that it is to have: lcstore maintain {target} --keep RULE"
         )
     if report.let_go or report.let_go_in_part:
         part = f", and parts of {report.let_go_in_part}" if report.let_go_in_part else ""
         yield (
-            "Let go of there, by a rule or a repair, which no copy takes back: "
+            "Let go of there, which no copy takes back: "
             f"{counted(report.let_go, 'more state')}{part}. To see them: lcstore ls {target} --retired"
         )
         yield f"To have them, where TO is an empty place: lcstore cp {source} TO"
+        if report.let_go:
+            yield f"To have one there again that was not damaged: lcstore pin {target}@NODE"
     if report.kept:
         yield (
             f"{counted(report.kept, 'state')} of which a repair of the store let go, or of parts of which, "

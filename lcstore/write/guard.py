@@ -179,6 +179,6 @@ def tell_of_loss(backend: Backend, step: int) -> None:
     """Warn that a whole store went while a run saved into it."""
     warn(
         f"the store at {backend.url} is gone, with all that was saved in it: it was moved or deleted. Step "
-        f"{step} begins one anew there",
+        f"{step} begins one anew there. If it was moved, `lcstore cp {backend.url} MOVED` puts both together",
         DamageWarning,
     )

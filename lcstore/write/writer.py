@@ -387,14 +387,11 @@ class Writer:
         self._places.disown(name.node, "not acknowledged: what it needs was let go of")
         if broken:
             self._places.let_go(self.backend, name.node)
-        if self._stand_on_nothing(name.step) and name.base != ROOT:
-            self._places.disown(name.base, "the store that it was in went while its run went on")
+        self._stand_on_nothing(name.step)
 
-    def _stand_on_nothing(self, step: int) -> bool:
-        """Have the next state set everything anew; return whether the store went: it makes one again."""
+    def _stand_on_nothing(self, step: int) -> None:
+        """Have the next state set everything anew; where the store went, it makes one again."""
         self.head, self._foreign, self._doubtful, self._named_layout = None, False, False, None
-        lost = not is_store(self.backend)
-        if lost:
+        if not is_store(self.backend):
             self._made = StoreRecord(int(self.grace))
             tell_of_loss(self.backend, step)
-        return lost

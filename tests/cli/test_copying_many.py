@@ -161,7 +161,7 @@ def test_what_the_source_let_go_of_is_told_without_a_rule_that_lets_go_of_more(t
     call("cp", str(run), str(backup))
     call("retain", str(run), "--keep", "every:2 | latest:1", "--apply")
     said = " ".join(call("cp", str(run), str(backup)).stdout.split())
-    assert "1 state of an earlier copy stay there, which the store has let go of since" in said
+    assert f"1 state stay there that {run} does not keep: it let go of them since an earlier copy" in said
     assert f"lcstore maintain {backup} --keep RULE" in said
     with lcstore.open(backup, "r") as store:
         assert store.steps() == [0, 1, 2, 3]

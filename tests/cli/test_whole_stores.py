@@ -70,6 +70,19 @@ def test_states_that_only_the_copy_has_kept_are_told_apart(url, tmp_path):
     assert (again["states"], again["ok"]) == (2, True)
 
 
+def test_a_state_that_the_copy_let_go_of_comes_back_by_the_command_that_is_named(url, tmp_path):
+    target = str(tmp_path / "copy")
+    call("cp", url, target)
+    with lcstore.open(target, "r+") as store:
+        node = store.states()[0].node
+        store.retire(node)
+    said = call("cp", url, target).stdout
+    assert "by a rule" not in said  # it was let go of by its name
+    assert f"lcstore pin {target}@NODE" in said
+    assert call("pin", f"{target}@{node}").exit_code == 0
+    assert "Let go of" not in call("cp", url, target).stdout
+
+
 def test_counts_tell_states_that_were_let_go_of(url, tmp_path):
     with lcstore.open(url, "r+") as store:
         store.retire(10)

@@ -191,6 +191,29 @@ def test_a_copy_that_went_on_by_itself_is_refused(source):
     assert target.snapshot() == before
 
 
+@pytest.mark.parametrize("to_the_old_place", [False, True])
+def test_what_a_run_saved_while_its_store_was_moved_comes_together(tmp_path, to_the_old_place):
+    """Of what the run acknowledged nothing is let go of, in neither place."""
+    old, moved = tmp_path / "old", tmp_path / "moved"
+    with lcstore.open(old, policy="lossless", threads=1) as store:
+        for step in range(3):
+            store.save(step, state(step))
+        old.rename(moved)
+        with pytest.warns(lcstore.DamageWarning, match=r"was moved or deleted.*`lcstore cp .*old MOVED`"):
+            store.save(3, state(3))
+        store.save(4, state(4))
+    with lcstore.open(old, "r+") as store:
+        assert store.verify().ok
+        assert store.repair(dry_run=True).actions == ()
+        store.collect(dry_run=True)  # nor does it stop maintenance
+    report = lcstore.copy(moved, old) if to_the_old_place else lcstore.copy(old, moved)
+    assert (report.states, report.older, report.let_go) == ((3, 2, 0) if to_the_old_place else (2, 3, 0))
+    with lcstore.open(old if to_the_old_place else moved, "r") as store:
+        assert store.steps() == [0, 1, 2, 3, 4]
+        assert all(same(store.restore(step), state(step)) for step in store.steps())
+        assert store.verify("restore").ok
+
+
 def test_a_copy_goes_on_though_the_source_was_collected_since(source):
     target = MemoryBackend.fresh()
     fill(source, range(8, 12))
