@@ -51,13 +51,17 @@ class Line:
     @property
     def warning(self) -> str:
         """What is to be told of odd points; "" where there is none."""
+        return "; ".join(filter(None, [self.before, self.ended]))
+
+    @property
+    def before(self) -> str:
+        """What odd points there are before the last one that an axis holds; "" where there is none."""
         before = [point for point in self.points[: self._fitting] if not _fits(point[1])]
         if not before:
-            return self.ended
+            return ""
         steps = [step for step, _ in before]
         many = f"{len(steps)} saves of steps {min(steps)} to {max(steps)}"
-        at = f"{_kinds(before)} at {many if len(steps) > 1 else f'step {steps[0]}'}"
-        return f"{at}; {self.ended}" if self.ended else at
+        return f"{_kinds(before)} at {many if len(steps) > 1 else f'step {steps[0]}'}"
 
     @property
     def _fitting(self) -> int:
@@ -84,7 +88,7 @@ class Series:
     is_over
         Whether the last state has it no more.
     ended
-        What it is in the end, where that is odd: as `Line.ended` of the last point's line.
+        What it is in the end, where that is odd, and what it was before: of the last point's line.
     """
 
     def __init__(self, states: Sequence[SavedState], value: Callable[[SavedState], float | None]) -> None:
@@ -99,7 +103,8 @@ class Series:
                 points[run].append(self.last)
         lines = {run: Line(run, tuple(found)) for run, found in points.items()}
         self.lines = list(lines.values())
-        self.ended = lines[run].ended if lines else ""
+        ended = [lines[run].ended, lines[run].before] if lines else [""]
+        self.ended = ", after ".join(filter(None, ended)) if ended[0] else ""
 
     def warnings(self, lines: Sequence[Line]) -> list[str]:
         """Return what is to be told of odd points of some of the lines; which run, if there are several."""

@@ -343,7 +343,7 @@ def test_a_loss_that_is_nan_in_the_end_is_told_as_that(tmp_path):
     assert f"From 0.25 to 1. {odd}. The least at step 3, the most at step 0." in found.text
     assert f"x: {odd}" in found.text
     assert "From 7 to 7; last given with step 2: 7." in found.text
-    assert "Metrics: loss is NaN or infinite from step 4 on." in verdict(report)
+    assert "Metrics: loss is NaN or infinite from step 4 on, after NaN at step 1." in verdict(report)
     assert sum("var(--bad)" in svg for svg in charts_of(text)) == 1
 
 
