@@ -18,7 +18,7 @@ from lcstore.integrations.lightning_pointer import (
     read_pointer,
     write_pointer,
 )
-from lcstore.store.company import rank
+from lcstore.ranks import rank
 from lcstore.store.opening import open_store
 from lcstore.warned import warn
 

@@ -9,8 +9,8 @@ import torch
 from accelerate.state import AcceleratorState
 
 from lcstore.errors import InvalidInputError, LcstoreError
+from lcstore.ranks import rank
 from lcstore.state.torchtensors import is_shard
-from lcstore.store.company import rank
 
 _T = TypeVar("_T")
 _SHARDED: Final = ("FSDP", "DEEPSPEED", "MEGATRON_LM")

@@ -14,14 +14,15 @@ from lcstore.format.labels import At, Run, check_step
 from lcstore.manager.meter import Meter
 from lcstore.manager.options import check_options
 from lcstore.manager.preemption import Notice
+from lcstore.manager.ranked import is_left_out
 from lcstore.manager.resumed import Resumed
 from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
 from lcstore.manager.tending import Tending
+from lcstore.ranks import rank
 from lcstore.retention import Retention
 from lcstore.retention.parse import as_rule
 from lcstore.state.containers import makes_state
 from lcstore.storage.backend import Backend
-from lcstore.store.company import rank
 from lcstore.store.opening import open_store
 from lcstore.store.saver import SaveFuture
 from lcstore.store.store import Store
@@ -184,7 +185,7 @@ class CheckpointManager:
             this state was not saved, and the next one goes on from the last commit.
         """
         check_step(step)
-        if rank():
+        if is_left_out(self.store.url):
             return False
         self._offered = step
         self._meter.enter(step, saving=self.store.is_saving, state=state)

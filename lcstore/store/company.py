@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from lcstore.errors import BesideWarning, LcstoreError
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
+from lcstore.ranks import is_own, rank
 from lcstore.warned import warn
 
 #: From this commit of a handle on, after twice as many each time, the states are listed once more.
 _LOOKS_FROM: Final = 2
-
-
-def rank() -> int:
-    """Return the number of this process among those that train together in torch; 0 where it is alone."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 0
-    return int(distributed.get_rank())
 
 
 class Company:
@@ -99,13 +90,11 @@ class Company:
     def _look_at_rank(self) -> None:
         """Warn of a process that trains with others and saves, as the one of rank 0 does, too."""
         number = rank() if self._looks_at_rank else 0
-        # A store for each rank has its number in its name, or in that of its folder.
-        name = "/".join(self._url.rstrip("/").split("/")[-2:])
-        if number and number not in map(int, re.findall(r"[0-9]+", name)):
+        if number and not is_own(self._url, number):
             self._looks_at_rank = False
             warn(
                 f"rank {number} of the processes that train together saves to {self._url}: each that does "
-                "begins a run of its own there. Save in rank 0 only, or to one store for each rank, with its "
-                "number in the URL",
+                "begins a run of its own there. Save in rank 0 only, as a CheckpointManager does, or by "
+                "Store.save to one store for each rank, with its number in the URL",
                 BesideWarning,
             )

@@ -62,3 +62,4 @@ def test_a_second_rank_that_saves_is_told(tmp_path):
     found = together(tmp_path / "run", 0)
     assert [status for status, _ in found] == [0, 0], found
     assert [re.findall(r"(\d) warnings", words) for _, words in found] == [["0", "0"], ["1", "0"]]
+    assert [re.findall(r"(\d) told", words) for _, words in found] == [["0", "0"], ["0", "1"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -67,6 +68,20 @@ def save_in_both(url: str, rank: int) -> None:
         print(sum("rank 1 of the processes" in text for text in texts), "warnings", flush=True)
 
 
+def manage_in_both(url: str, rank: int) -> None:
+    """Give states to managers of the same store, and of one for each process; say what was logged."""
+    told: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("lcstore").addHandler(handler)
+    for where in (url, f"{url}-{rank}"):
+        with lcstore.CheckpointManager(where, background=False) as manager:
+            for step in range(2):
+                assert manager.save(step, {"weight": torch.zeros(64, 64)}, force=True) is not bool(rank)
+        found = sum(f"{url}-{rank}" in text and "by Store.save" in text for text in told)
+        print(found, "told", flush=True)
+
+
 def main(url: str, rank: int, steps: int, told_at: int) -> None:
     meeting = f"file://{Path(url).absolute()}.meeting{told_at}"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
@@ -75,6 +90,7 @@ def main(url: str, rank: int, steps: int, told_at: int) -> None:
             train(url, rank, steps, told_at)
         else:
             save_in_both(url, rank)
+            manage_in_both(f"{url}-managed", rank)
     finally:
         dist.destroy_process_group()
 
