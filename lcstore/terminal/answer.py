@@ -296,11 +296,9 @@ def _warnings(answer: Answer) -> Iterator[None]:
             yield
         finally:
             if found > _MOST_FALLBACKS:
-                more, command = (
-                    counted(found - _MOST_FALLBACKS, "more warning"),
-                    f"lcstore verify {answer.quoted}",
-                )
-                answer.note(f"Warning: there were {more} like these: `{command}` names each object")
+                more = counted(found - _MOST_FALLBACKS, "more warning")
+                names_them = f"`lcstore verify {answer.quoted}` names each object"
+                answer.note(f"Warning: there were {more} like these: {names_them}")
 
 
 @contextmanager
