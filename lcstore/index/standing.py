@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
+from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.contents import Contents, own_edge, shortcut_edge
 from lcstore.index.index import Index
@@ -45,16 +46,15 @@ def lacks(listing: Listing, edge: str, objects: Iterable[ObjectRef]) -> bool:
     return any(ref.key not in there for ref in objects)
 
 
-def is_broken(index: Index, name: NodeName, base: NodeName | None, listing: Listing) -> bool:
+def is_broken(index: Index, run_id: str, record: NodeRecord, base: NodeName | None, listing: Listing) -> bool:
     """Return whether a state just committed, of which something is let go, is unreadable or soon may be.
 
     What its `base` needs may be deleted by whoever condemned that before the record came. It is not taken
     for broken by that while its run alone has states: then it may be all that there is.
     """
-    record = index.record(name.node)
     if lacks(listing, record.edge.id, record.objects):
         return True
-    if base is None or all(other.run_id == name.run_id for other in index.graph.shown()):
+    if base is None or all(other.run_id == run_id for other in index.graph.shown()):
         return False
     return base.node not in index.graph.nodes or _is_condemned(index, base.node, {*listing.condemned})
 

@@ -286,8 +286,7 @@ class CheckpointManager:
     def reached_preemption(self, step: int | None = None) -> bool:
         """Return whether it is time to leave the loop: the machine goes, and `save` has heard of that.
 
-        Notice that comes after `save` was called waits for the next step, since this one is not saved. In a
-        process that does not save (not of rank 0) it is `has_notice`.
+        Notice that comes after `save` waits for the next step. Where rank is not 0 it is `has_notice`.
 
         Parameters
         ----------

@@ -366,7 +366,7 @@ class Writer:
             layout = self.track.layout
             self._named_layout = None if layout is None else (layout, record.layout)
         else:
-            self._disown(self.head, broken=is_broken(self.index, self.head, base, seen))
+            self._disown(self.head, broken=is_broken(self.index, self.run_id, record, base, seen))
         return gone
 
     def _look_around(self, edge: str, base: NodeName | None, layouts: bool) -> Listing:

@@ -283,6 +283,7 @@ class Interrupting:
             signal.raise_signal(signal.SIGINT)
         return None
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as at a terminal: in the background it is ignored
 sys.meta_path.insert(0, Interrupting())
 store = lcstore.open("memory://interrupted")
 state = {{"w.weight": np.ones((64, 64), np.float32)}}

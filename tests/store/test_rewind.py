@@ -288,7 +288,11 @@ def scene():
         return store.save(4, state(4)).node
 
     def check(outcomes):
-        assert [outcome.error for outcome in outcomes.values()] == [None, None]
+        assert outcomes["writer"].error is None
+        refused = outcomes[
+            "collector"
+        ].error  # without a grace it takes objects of a save under way for left over
+        assert refused is None or "nothing is collected while" in str(refused)
         with opened(backend) as reader:
             for _ in range(2):
                 assert reader.restore(outcomes["writer"].value)["epoch"] == 4
@@ -352,7 +356,6 @@ def test_a_save_that_was_left_open_does_not_stand_on_what_was_collected(lists):
             other.save(100, state(0))
             other.retain("latest:1")
             other.compact()
-            other.collect()
 
             def collect() -> None:
                 while any(keys.parse_node_key(key).step == 2 for key in inner.list(keys.NODES)):
