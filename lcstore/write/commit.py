@@ -139,7 +139,7 @@ def put_copy_late(backend: Backend, name: NodeName, data: bytes) -> bool:
 
 
 def make_store(
-    backend: Backend, made: StoreRecord, listed: Future[Graph] | None, *, copies: bool, begun: bool
+    backend: Backend, made: StoreRecord, listed: Future[Graph] | None, *, copies: bool
 ) -> tuple[int, StoreRecord | None]:
     """Make a place a store; return its grace, and what the next save looks at again: None once it is known.
 
@@ -154,16 +154,7 @@ def make_store(
         where another try listed them, and nothing is known any more.
     copies
         Whether records are stored twice.
-    begun
-        Whether a state was saved since: whoever comes now finds a store.
     """
-    if begun:
-        with suppress(LcstoreError):  # whoever opens it is told
-            found = store_record_at(backend, keys.STORE_KEY)
-            if copies and found != made:
-                put_object(backend, keys.copy_key(keys.STORE_KEY), found.to_bytes())
-            return found.grace_seconds, None
-        return made.grace_seconds, made
     if listed is None or listed.result().nodes:
         with suppress(NotFoundError):
             return read_store_record(backend).grace_seconds, None
@@ -171,4 +162,14 @@ def make_store(
     if copies:
         made = store_record_at(backend, keys.STORE_KEY)
         put_object(backend, keys.copy_key(keys.STORE_KEY), made.to_bytes())
+    return made.grace_seconds, made
+
+
+def look_again(backend: Backend, made: StoreRecord, *, copies: bool) -> tuple[int, StoreRecord | None]:
+    """Look who made a place a store that has a state by now, so that nobody else does; as `make_store`."""
+    with suppress(LcstoreError):  # whoever opens it is told
+        found = store_record_at(backend, keys.STORE_KEY)
+        if copies and found != made:
+            put_object(backend, keys.copy_key(keys.STORE_KEY), found.to_bytes())
+        return found.grace_seconds, None
     return made.grace_seconds, made

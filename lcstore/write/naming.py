@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from lcstore.errors import ConflictError, InvalidInputError, LcstoreError
 from lcstore.format import markkeys
 from lcstore.format.marks import TagRecord
-from lcstore.format.records import distinct_now, utc_now
+from lcstore.format.records import distinct_now
 from lcstore.index.index import Index
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import bearers, next_seq
@@ -23,9 +24,7 @@ SNAPSHOT: Final = "snapshot "
 
 def set_name(backend: Backend, kind: markkeys.TagKind, name: str, node: str | None) -> None:
     """Set a tag or pin on a node, or take it away from all (None)."""
-    named = Listing.take(backend, TAGS).named
-    record = TagRecord(name, node, next_seq(named, kind, name), utc_now(), kind)
-    put_record(backend, record.key(), record.to_bytes())
+    _put_name(backend, Listing.take(backend, TAGS).named, kind, name, node)
 
 
 def pin(backend: Backend, index: Index, node: str, by: str) -> None:
@@ -43,9 +42,7 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
     too_late = is_too_late(index, node)  # a pin that is left behind would show what is no more whole
     if not too_late:
         named = Listing.take(backend, TAGS).named
-        record = TagRecord(name, node, next_seq(named, "pin", name), distinct_now(), "pin")
-        put_record(backend, record.key(), record.to_bytes())
-        spare = [record.key()]
+        spare = [_put_name(backend, named, "pin", name, node)]
         try:
             # As for a save: whoever condemns from now on sees the pin.
             too_late = is_too_late(index, node)
@@ -62,6 +59,15 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
             "set aside as damaged. As long as it can be read, "
             f"`lcstore export {shlex.quote(f'{backend.url}@{node}')} state.safetensors` saves its values"
         )
+
+
+def _put_name(
+    backend: Backend, named: Sequence[markkeys.TagName], kind: markkeys.TagKind, name: str, node: str | None
+) -> str:
+    """Store a record of its own that sets a name beside those that are listed; return its key."""
+    record = TagRecord(name, node, next_seq(named, kind, name), distinct_now(), kind)
+    put_record(backend, record.key(), record.to_bytes())
+    return record.key()
 
 
 def unpin(backend: Backend, index: Index, node: str, by: str | None) -> int:

@@ -26,7 +26,7 @@ from lcstore.storage.backend import Backend
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.commit import Commit, Place, make_store, prepare, put_copy_late, put_marks
+from lcstore.write.commit import Commit, Place, look_again, make_store, prepare, put_copy_late, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.moment import Moment
@@ -291,8 +291,10 @@ class Writer:
         """Begin to make this a store, or to look once more who did; None where it is one already."""
         if self._made is None:
             return None
-        how = {"copies": self.durability.copies, "begun": self.head is not None}
-        return self.requests.submit(make_store, self.backend, self._made, listed, **how)
+        copies = self.durability.copies
+        if self.head is not None:
+            return self.requests.submit(look_again, self.backend, self._made, copies=copies)
+        return self.requests.submit(make_store, self.backend, self._made, listed, copies=copies)
 
     def _list_nodes(self) -> Future[Graph] | None:
         """Begin to list the nodes where the first save of a handle, or after a resume, needs to know them."""
