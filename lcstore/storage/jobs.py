@@ -265,13 +265,17 @@ class _Batch:
 
     def drop(self) -> None:
         """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
-        try:
-            self.todo.clear()
-            while self._at_work:
-                time.sleep(_LOOK)
-        except BaseException:
-            self.drop()
-            raise
+        interrupted: BaseException | None = None
+        while True:
+            try:
+                self.todo.clear()
+                while self._at_work:
+                    time.sleep(_LOOK)
+                break
+            except BaseException as again:
+                interrupted = again
+        if interrupted is not None:
+            raise interrupted
 
 
 def wait_for(futures: Iterable[Future[Any]]) -> None:
@@ -283,10 +287,14 @@ def wait_for(futures: Iterable[Future[Any]]) -> None:
 
 def settle(futures: Sequence[Future[Any]]) -> None:
     """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
-    try:
-        for future in futures:
-            future.cancel()
-        wait_for(futures)
-    except KeyboardInterrupt:
-        settle(futures)
-        raise
+    interrupted: KeyboardInterrupt | None = None
+    while True:
+        try:
+            for future in futures:
+                future.cancel()
+            wait_for(futures)
+            break
+        except KeyboardInterrupt as again:
+            interrupted = again
+    if interrupted is not None:
+        raise interrupted
