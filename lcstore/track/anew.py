@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -16,29 +17,33 @@ from lcstore.track import samples
 #: grid of an explosion other weights are all zero.
 FALLEN: Final = 2
 _FALLEN_FAR: Final = 8
-_NEVER: Final = 1 << 16
-#: Weights that moved so many times as far as they are large come back from an explosion.
+#: Weights that moved so many times as far as they are large come back from an explosion. Who moves by less
+#: than so many octaves above the grid's unit, a thousandth of what it is for, does not.
 _COMES_BACK: Final = 4
+_LEAST_WAY: Final = 16
 #: More than one element in so many is zero, and not for readers: weights are pruned. What a delta leaves of
 #: them is no more than its error, but a mask that is made of them would be full. In training none is zero.
 _PRUNED: Final = 16
 
 
-def fall_of(moved: float, now: Array, *, leaps: bool) -> int:
+def fall_of(moved: float, now: Array, unit: int, *, leaps: bool) -> int | None:
     """Return by how many octaves weights may fall that moved so far, as those at `now` in the sample.
 
     A delta is off by a part of how far they moved. Where they `leap` or rest, its step sizes tell nothing.
+    None: however far, as a delta is right for them.
     """
-    if moved > _COMES_BACK * samples.rms(now):
+    if moved > math.ldexp(1.0, unit + _LEAST_WAY) and moved > _COMES_BACK * samples.rms(now):
         return FALLEN
-    return _FALLEN_FAR if leaps else _NEVER
+    return _FALLEN_FAR if leaps else None
 
 
-def has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: int) -> bool:
+def has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: int | None) -> bool:
     """Return whether a grid chosen for weights as they are now would be finer by so many octaves.
 
     All of them are looked at only where none in the sample says no.
     """
+    if octaves is None:
+        return False
     sampled = grid.exponent_of(float(np.abs(now).max(initial=0)), spec.dtype)
     if sampled is not None and sampled > unit - octaves:
         return False

@@ -261,7 +261,7 @@ class _Deciding:
             known=last._replace(sample=now),
         )
         leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
-        if has_fallen(spec, flat, now, kept.grid, fall_of(moved, now, leaps=leaps)):
+        if has_fallen(spec, flat, now, kept.grid, fall_of(moved, now, kept.grid, leaps=leaps)):
             return _anew(spec, flat, now, last)
         if ranges is not None:
             _check_touched(spec, ranges, change)
