@@ -57,8 +57,14 @@ def whole(report: StoreReport) -> str:
 
 
 def _no_numbers(report: StoreReport) -> list[str]:
-    """Return which metrics of kept states are no numbers in the end, as the loss of a run that diverged."""
-    ended = {name: metric(report.kept, name).ended for name in metric_names(report.kept)}
+    """Return which metrics of kept states are no numbers in the end, as the loss of a run that diverged.
+
+    Where runs end apart they are those of the run whose layers the report looks at.
+    """
+    seen, states = report.tensors, report.kept
+    if seen.beside:
+        states = [state for state in states if state.run_id == seen.run_id]
+    ended = {name: metric(states, name).ended for name in metric_names(states)}
     found = [f"{middle(name, 60)} is {since}" for name, since in ended.items() if since]
     return [f"Metrics: {_first(found)}."] if found else []
 

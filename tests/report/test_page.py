@@ -360,6 +360,20 @@ def test_a_loss_that_is_nan_in_an_earlier_run_is_told_of_that_run(tmp_path):
     assert not any("Metrics" in sentence for sentence in verdict(report))
 
 
+def test_metrics_are_told_of_the_run_that_is_asked_for(tmp_path):
+    url = str(tmp_path / "run")
+    with lcstore.open(url) as store:
+        store.save(0, {"epoch": 0}, metrics={"loss": 1.0})
+    for loss in (0.5, float("nan")):  # two forks
+        with lcstore.open(url) as store:
+            store.resume(0)
+            store.save(1, {"epoch": 1}, metrics={"loss": loss})
+    with lcstore.open(url, "r") as store:
+        of_run = {run: " ".join(verdict(gather(store, run=run))) for run in (2, 3)}
+    assert "Metrics: loss is NaN from step 1 on." in of_run[3]
+    assert "Metrics" not in of_run[2]
+
+
 def test_records_may_say_anything_of_tensors(run):
     with lcstore.open(run, "r") as store:
         states, _ = saved_states(store)
