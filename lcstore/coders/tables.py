@@ -8,9 +8,11 @@ bytes), so a cache saves time only, never correctness.
 from __future__ import annotations
 
 import math
+import re
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -25,6 +27,8 @@ _ZEROS = 13
 _REPEAT = 14
 #: Bytes of a table: two lengths each, and runs are written only where they are shorter.
 _MOST_BYTES = SYMBOLS // 2
+#: Runs of equal lengths, as they are written: at most 258 zeros, and 19 of another.
+_RUNS: Final = re.compile(rb"\0{1,258}|([^\0])\1{0,18}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -79,24 +83,14 @@ class CodeTable:
     @once
     def _written(self) -> bytes:
         nibbles: list[int] = []
-        lengths = self.lengths.tolist()
-        at = 0
-        while at < SYMBOLS:
-            value = lengths[at]
-            run = 1
-            while at + run < SYMBOLS and lengths[at + run] == value:
-                run += 1
-            if at + run == SYMBOLS and value == 0:
-                break  # what is not said is zero
+        for found in _RUNS.finditer(self.lengths.tobytes().rstrip(b"\0")):  # what is not said is zero
+            value, run = found[0][0], len(found[0])
             if value == 0 and run >= 3:
-                run = min(run, 258)
                 nibbles += [_ZEROS, (run - 3) & 15, (run - 3) >> 4]
             elif run >= 4:
-                run = min(run, 19)
                 nibbles += [value, _REPEAT, run - 4]
             else:
                 nibbles += [value] * run
-            at += run
         if len(nibbles) % 2:
             nibbles.append(0)
         packed = np.array(nibbles, np.uint8).reshape(-1, 2)
