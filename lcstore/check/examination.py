@@ -355,10 +355,11 @@ class Examination:
         at: int | str | None = None if good is None else good.step
         if good is not None and store.graph.at_step(good.step) is not good:
             at = good.node
+        findings = self.findings.of(self.backend.url, at)
         return VerifyReport(
             url=self.backend.url,
             level=self.level,
-            findings=self.findings.of(self.backend.url, at),
+            findings=findings,
             states=len(kept),
             objects=looked.objects,
             bytes_read=looked.nbytes,
@@ -372,6 +373,7 @@ class Examination:
             let_go_in_part=ranges_of(kept, self.let_go_in_part),
             stripped=ranges_of(kept, stripped),
             astray=self.astray,
+            unread=sum(one.is_unread for one in findings),
         )
 
     def _unfinished(self) -> None:

@@ -125,6 +125,9 @@ class VerifyReport:
         by ``names=``. Those of them that lack nothing else are not among `lost`, and none is `good`.
     astray
         The missing objects that may be there under another name, renamed or moved: that, by key.
+    unread
+        How many objects the target did not give, as for permissions: nothing is known of what they hold.
+        States that need them are among `lost` too.
     """
 
     url: str
@@ -143,11 +146,12 @@ class VerifyReport:
     let_go_in_part: tuple[tuple[int, int], ...] = ()
     stripped: tuple[tuple[int, int], ...] = ()
     astray: Mapping[str, str] = field(default_factory=dict)
+    unread: int = 0
 
     def __str__(self) -> str:
         """Return one line for a log."""
         lost = f"{counted(self.count('error'), 'error')}, {counted(len(self.lost), 'state')} lost"
-        wrong = self.wrong if self.ok else lost
+        wrong = self.wrong if self.ok or self.unread else lost
         looked = f"{counted(self.states, 'state')} and {counted(self.objects, 'object')}"
         return f"verified ({self.level}): {looked}, {wrong or 'all is well'}, in {self.seconds:.2f} s"
 
@@ -164,14 +168,14 @@ class VerifyReport:
     @property
     def wrong(self) -> str:
         """What is not as it should be, in words; "" where all is sound."""
-        if not self.ok:
-            first = next(one for one in self.findings if one.severity == "error")
+        errors = (one for one in self.findings if one.severity == "error" and not one.is_unread)
+        if (first := next(errors, None)) is not None:
             return f"{counted(self.count('error'), 'error')}, the first: {first.message}"
         if self.none_left is not None:
             return self.none_left.message
-        if unread := [one for one in self.findings if one.is_unread]:
-            found = counted(len(unread), "object")
-            return f"{found} that the target did not give, the first: {unread[0].message}"
+        if unread := next((one for one in self.findings if one.is_unread), None):
+            found = counted(self.unread, "object")
+            return f"{found} that the target did not give, the first: {unread.message}"
         made = counted(self.can_be_mended, "object")
         return f"{made} to be made again, the first: {self.mendable[0].message}" if self.mendable else ""
 

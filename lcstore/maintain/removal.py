@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from lcstore.errors import ConflictError, LcstoreError, NotFoundError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.index.kinds import FOLDERS, is_own
 from lcstore.index.lengths import lengths_of
+from lcstore.index.marked import pins_by_node, tags_by_node
+from lcstore.maintain.rights import check_deletable
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
+from lcstore.units import counted, listed
 
 _BATCH: Final = 500
 
@@ -32,6 +35,10 @@ class RemoveReport:
         How many objects, records among them, and how many bytes.
     foreign
         Names that are not lcstore's: they are left where they are.
+    pinned, pinned_by
+        Steps of the states that are pinned, and who pins them, as far as they said who they are.
+    tags
+        The tags that find a state.
     """
 
     url: str
@@ -42,6 +49,16 @@ class RemoveReport:
     objects: int
     nbytes: int
     foreign: tuple[str, ...]
+    pinned: tuple[int, ...] = ()
+    pinned_by: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    @property
+    def marked(self) -> str:
+        """What somebody wanted to keep of it, in words: pins and tags; "" where there are none."""
+        by = f", by {listed(self.pinned_by)}" if self.pinned_by else ""
+        pinned = f"{counted(len(self.pinned), 'pinned state')}{by}" if self.pinned else ""
+        return "; ".join(filter(None, [pinned, f"tags {listed(self.tags)}" if self.tags else ""]))
 
 
 def remove_store(
@@ -53,13 +70,19 @@ def remove_store(
     ------
     NotFoundError
         There is nothing of a store.
+    StorageError
+        This user could not delete all of it. Nothing is deleted, and nothing shown as going.
     ConflictError
         Something was stored meanwhile: a run is still writing. What was there before is deleted.
     """
     own, foreign = _listed(backend)
     if not own:
         raise NotFoundError(f"there is no store at {backend.url}")
-    steps = [keys.parse_node_key(key).step for key in own if key.startswith(f"{keys.NODES}/")]
+    check_deletable(backend)
+    nodes = [keys.parse_node_key(key) for key in own if key.startswith(f"{keys.NODES}/")]
+    steps, at = [name.step for name in nodes], {name.node: name.step for name in nodes}
+    named = [markkeys.parse_tag_key(key) for key in own if key.startswith(f"{keys.NAMES}/")]
+    pins = pins_by_node(named, at)
     report = RemoveReport(
         url=backend.url,
         dry_run=dry_run,
@@ -69,6 +92,9 @@ def remove_store(
         objects=len(own),
         nbytes=_bytes(backend, own),
         foreign=tuple(sorted(foreign)),
+        pinned=tuple(sorted(at[node] for node in pins)),
+        pinned_by=tuple(sorted({who for those in pins.values() for who in those} - {""})),
+        tags=tuple(sorted({tag for tags in tags_by_node(named, at).values() for tag in tags})),
     )
     if not dry_run:
         _delete(backend, own, on_progress)

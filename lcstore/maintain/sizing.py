@@ -32,6 +32,7 @@ from lcstore.layout.layout import Layout
 from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.compact import ROUNDS, Compactor
 from lcstore.maintain.retire import Retired
+from lcstore.maintain.rights import closed_folder
 from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend
@@ -58,6 +59,9 @@ class Forecast:
         Of those now: what a collection deletes at once that comes before all that, as in `Store.maintain`.
     room
         Bytes that a compaction may add on the store's disk; None of targets that do not tell.
+    closed
+        A folder of the store in which this user may change nothing, so that none of it would be done; ""
+        where there is none, and of targets that do not tell.
     """
 
     bytes_now: int
@@ -66,6 +70,7 @@ class Forecast:
     bytes_without: int
     bytes_deleted: int = 0
     room: int | None = field(default=None, compare=False)
+    closed: str = field(default="", compare=False)
 
     @property
     def has_room(self) -> bool:
@@ -126,12 +131,13 @@ def forecast(
     _let_go(contents, going)
     without, _ = _kept(contents, layout, durability, sizes)
     made = _plan(contents, layout, compactor)
+    closed = closed_folder(backend)
     if not made:
-        return Forecast(now, now - deleted, without, without, deleted)
+        return Forecast(now, now - deleted, without, without, deleted, closed=closed)
     kept, verdict = _kept(contents, layout, durability, sizes)
     kept += sum(nbytes for edge, nbytes in made.items() if edge in verdict.edges)
     room = compactor.room_on_disk(len(made))
-    return Forecast(now, now - deleted + sum(made.values()), kept, without, deleted, room)
+    return Forecast(now, now - deleted + sum(made.values()), kept, without, deleted, room, closed)
 
 
 def would_write(backend: Backend, layout: Callable[[str], Layout], compactor: Compactor) -> int:

@@ -43,6 +43,8 @@ def verdict(report: StoreReport) -> list[str]:
 def whole(report: StoreReport) -> str:
     """Return in a sentence whether everything is there."""
     verified, part = report.verified, f" {report.verified.in_part}".rstrip()
+    if verified.unread and verified.unread == verified.count("error"):
+        return f"Not read: {verified.wrong}.{part}"
     if not verified.ok:
         lost, errors = counted(len(verified.lost), "state"), counted(verified.count("error"), "error")
         return f"The store is damaged: {errors}; {lost} cannot be restored.{part}"

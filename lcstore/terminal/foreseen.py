@@ -53,6 +53,8 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
     if not found.has_room:
         shown.row("room for a compaction", size(found.room or 0))
     yield shown
+    if found.closed:
+        yield f"This user may change nothing in {found.closed}: with --apply this ends in an error."
     if not found.has_room:
         yield (
             "The disk lacks room for all of that: a compaction stops before it is full, and says so. "

@@ -75,6 +75,10 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator
         short = sum(not one.has_room for one in seen)
         if short:
             yield f"The disk lacks room to compact {counted(short, 'store')} of these: make some first."
+        closed = [one.closed for one in seen if one.closed]
+        if closed:
+            of = f"{counted(len(closed), 'store')} of these, the first at {closed[0]}"
+            yield f"This user may change nothing in {of}: with --apply, they end in an error."
     notes = [(report.url, note) for report in reports if report.retained for note in report.retained.notes]
     for url, note in notes[:1]:
         yield f"Note: {url}: {note}" + f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)

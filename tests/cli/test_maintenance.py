@@ -246,6 +246,20 @@ def test_a_dry_run_says_where_the_disk_lacks_room(run, monkeypatch):
     assert "lacks room to compact 1 store of these" in below
 
 
+def test_a_dry_run_says_where_this_user_may_change_nothing(run, monkeypatch):
+    closed, access = str(Path(run) / "nodes"), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != closed and access(path, mode))
+    assert document("retain", run, "--keep", KEEP)["forecast"]["closed"] == closed
+    alone = call("maintain", run, "--keep", KEEP).stdout
+    below = call("maintain", str(Path(run).parent), "--keep", KEEP).stdout
+    assert f"This user may change nothing in {closed}" in " ".join(alone.split())
+    assert f"This user may change nothing in 1 store of these, the first at {closed}" in " ".join(
+        below.split()
+    )
+    monkeypatch.undo()
+    assert document("retain", run, "--keep", KEEP)["forecast"]["closed"] == ""
+
+
 def test_what_was_done_is_not_foretold(run):
     assert document("retain", run, "--keep", KEEP, "--apply")["forecast"] is None
     assert "once compacted" not in call("compact", run).stdout

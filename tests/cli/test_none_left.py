@@ -15,6 +15,8 @@ import lcstore
 from lcstore.cli.app import app
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
+from lcstore.report.gather import gather
+from lcstore.report.words import whole
 from lcstore.storage.local import LocalBackend
 
 _SAID = "All was let go of, or lost; 3 states are not deleted yet"
@@ -188,6 +190,15 @@ def test_what_may_not_be_read_is_not_called_damaged(store: Path, monkeypatch: py
         False,
     )
     assert "3 objects could not be read, which says nothing of what they hold" in words
+    told = json.loads(call("verify", store, "--json")[1])
+    assert told["unread"] == 3
+    with lcstore.open(store, "r") as opened:
+        assert (
+            str(opened.verify())
+            .partition("objects, ")[2]
+            .startswith("3 objects that the target did not give")
+        )
+        assert whole(gather(opened)).startswith("Not read: 3 objects that the target did not give")
     status, words = call("maintain", store, "--keep", "latest:1", "--apply")
     assert (status, "lcstore repair" in words, "lcstore doctor" in words) == (1, False, True)
     assert call("repair", store, "--apply")[0] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import lcstore
-from lcstore import ConflictError, NotFoundError
+from lcstore import ConflictError, NotFoundError, StorageError
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
@@ -38,6 +39,29 @@ def test_all_of_it_goes_with_its_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(NotFoundError):
         lcstore.remove(tmp_path / "run")
+
+
+def test_what_somebody_wanted_to_keep_is_told_before_it_goes(tmp_path):
+    fill(tmp_path / "run")
+    with lcstore.open(tmp_path / "run", "r+") as store:
+        store.pin(40, by="alice")
+        store.tag("paper", 10)
+    report = lcstore.remove(tmp_path / "run", dry_run=True)
+    assert (report.pinned, report.pinned_by, report.tags) == ((20, 40), ("alice",), ("paper", "t"))
+    assert report.marked == "2 pinned states, by 'alice'; tags 'paper', 't'"
+
+
+def test_nothing_goes_where_not_all_can_be_deleted(tmp_path, monkeypatch):
+    root = tmp_path / "run"
+    fill(root)
+    before = {path: path.stat().st_size for path in root.rglob("*")}
+    closed = str(next(path for path in (root / "data").iterdir() if path.is_dir()))
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != closed and access(path, mode))
+    for dry_run in (True, False):
+        with pytest.raises(StorageError, match=f"may not delete what is in {closed}, so nothing"):
+            lcstore.remove(root, dry_run=dry_run)
+    assert {path: path.stat().st_size for path in root.rglob("*")} == before
 
 
 def test_a_directory_that_is_waited_for_goes_with_its_folder_too(tmp_path):

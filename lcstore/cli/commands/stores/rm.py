@@ -24,8 +24,8 @@ def rm(
 ) -> None:
     """Delete a whole store, with all of its states. Only shows it, unless --apply is given.
 
-    Only what lcstore stores goes: whatever else lies there is named, and left. Stop the runs that write there
-    first. Interrupted and run again, it goes on.
+    Pinned states go too. Only what lcstore stores goes: whatever else lies there is named, and left. Stop the
+    runs that write there first. Interrupted and run again, it goes on.
     """
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.store.whole import remove
@@ -47,6 +47,8 @@ def _shown(answer: Answer, report: RemoveReport) -> Iterator[Table | str]:
         shown.row("of steps", f"{report.first} to {report.last}")
     shown.row("objects", report.objects)
     shown.row("bytes", size(report.nbytes))
+    if report.marked:
+        shown.row("among them", report.marked)
     yield shown
     if report.foreign:
         names = ", ".join(report.foreign[:_MOST_SHOWN])

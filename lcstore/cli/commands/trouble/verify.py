@@ -167,14 +167,13 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         ]
     if report.ok:
         return [f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}", *stripped]
-    unread = sum(one.is_unread for one in report.findings)
-    begin = "Not read" if unread == report.count("error") else "Damaged"
+    begin = "Not read" if report.unread == report.count("error") else "Damaged"
     lines = [f"{begin}: {counted(report.count('error'), 'error')} in {looked}."]
-    if unread:
+    if report.unread:
         return [
             *lines,
-            f"{counted(unread, 'object')} could not be read, which says nothing of what they hold. Let this "
-            "user read them, or wait for the target: nothing is repaired before that.",
+            f"{counted(report.unread, 'object')} could not be read, which says nothing of what they hold. "
+            "Let this user read them, or wait for the target: nothing is repaired before that.",
             f"Then: lcstore verify {url}",
         ]
     if report.way_back:
