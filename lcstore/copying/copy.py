@@ -86,6 +86,11 @@ class CopyReport:
         """Whether the copy has a state, if the source has one."""
         return self.states > 0 or self.kept > 0 or self.let_go == 0
 
+    @property
+    def wrong(self) -> str:
+        """What is not as it should be, in words; "" where all is."""
+        return "" if self.ok else f"all states are let go of in {self.target}, by marks of its own"
+
 
 def copy_store(
     source: Backend, target: Backend, on_progress: OnProgress | None = None, *, check: bool = False

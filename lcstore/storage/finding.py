@@ -25,9 +25,8 @@ from lcstore.storage.backend import mapped
 from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.memory import memory_names
 
-#: How many folders deep stores are looked for, and how many are told.
+#: How many folders deep stores are looked for.
 LEVELS: Final = 8
-MOST: Final = 1000
 
 #: Where this object is, there is a store.
 MARKER: Final = "lcstore.json"
@@ -64,7 +63,7 @@ def stores_below(
     storage_options: Mapping[str, object] | None = None,
     *,
     levels: int = LEVELS,
-    most: int = MOST,
+    most: int | None = None,
     looks: float = math.inf,
     sealed: bool = False,
 ) -> list[str]:
@@ -77,7 +76,7 @@ def stores_below(
     levels
         How many folders deep to look.
     most
-        Stop once so many are found.
+        Stop once so many are found; never, if None.
     looks
         How many folders to look into, the nearest first.
     sealed

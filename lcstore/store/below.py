@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import shuffle
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from lcstore.check.findings import Level, VerifyReport
 from lcstore.cluster.tasks import Client, Task, carried_out
@@ -52,8 +51,15 @@ class Tended(Generic[R]):
     @property
     def ok(self) -> bool:
         """Whether there is a report, and nothing wrong in it: what the command of this name says."""
-        found = self.report
-        return found.is_sound if isinstance(found, VerifyReport) else found is not None and found.ok
+        return not self.wrong
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong, in words; "" where nothing is."""
+        return str(self.problem) if self.report is None else self.report.wrong
+
+
+OnDone: TypeAlias = Callable[[Tended[R]], object]
 
 
 def maintain_below(
@@ -68,6 +74,7 @@ def maintain_below(
     max_seconds: float | None = None,
     level: Level = "structure",
     on_progress: OnProgress | None = None,
+    on_done: OnDone[MaintainReport] | None = None,
 ) -> list[Tended[MaintainReport]]:
     """Maintain every store below a place, as `Store.maintain` does one. One that fails stops no other.
 
@@ -85,6 +92,8 @@ def maintain_below(
         As for `Store.compact`, for each store.
     on_progress
         Called with what is being done, how much of it is done, and how much there is.
+    on_done
+        Called with what came of each store, as soon as that is known.
 
     Returns
     -------
@@ -107,7 +116,7 @@ def maintain_below(
         max_seconds=max_seconds,
         level=level,
     )
-    return _each(url, storage_options, "maintain", lambda _: call, client, on_progress)
+    return _each(url, storage_options, "maintain", lambda _: call, client, on_progress, on_done)
 
 
 def verify_below(
@@ -119,12 +128,13 @@ def verify_below(
     sample: tuple[int, int] = (1, 1),
     max_seconds: float | None = None,
     on_progress: OnProgress | None = None,
+    on_done: OnDone[VerifyReport] | None = None,
 ) -> list[Tended[VerifyReport]]:
     """Look for damage in every store below a place, as `Store.verify` does in one.
 
     Parameters
     ----------
-    url, storage_options, client, on_progress
+    url, storage_options, client, on_progress, on_done
         As for `maintain_below`.
     level, sample
         As for `Store.verify`.
@@ -137,7 +147,7 @@ def verify_below(
         There is no store.
     """
     call = partial(_verify, level=level, sample=sample, max_seconds=max_seconds)
-    return _each(url, storage_options, "verify", lambda _: call, client, on_progress)
+    return _each(url, storage_options, "verify", lambda _: call, client, on_progress, on_done)
 
 
 def copy_below(
@@ -148,6 +158,7 @@ def copy_below(
     source_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
+    on_done: OnDone[CopyReport] | None = None,
 ) -> list[Tended[CopyReport]]:
     """Copy every store below a place, as `lcstore.copy` does one, to the same name below another.
 
@@ -161,8 +172,8 @@ def copy_below(
         Where the copies go: a place apart, as ``"s3://backup/runs"``.
     check
         As for `lcstore.copy`.
-    on_progress
-        Called with what is being done, how much of it is done, and how much there is.
+    on_progress, on_done
+        As for `maintain_below`.
 
     Returns
     -------
@@ -188,7 +199,7 @@ def copy_below(
         place = to + "/" * (not to.endswith("/")) + url.removeprefix(above).strip("/")
         return lambda backend: copy(backend, open_backend(place, target_options), check=check)
 
-    return _each(source, source_options, "copy", call, None, on_progress)
+    return _each(source, source_options, "copy", call, None, on_progress, on_done)
 
 
 def _maintain(backend: Backend, *, threads: int | None, dry_run: bool, **how: Any) -> MaintainReport:
@@ -209,9 +220,10 @@ def _each(
     call: Callable[[str], Callable[[Backend], R]],
     client: Client | None,
     on_progress: OnProgress | None,
+    on_done: OnDone[R] | None,
 ) -> list[Tended[R]]:
     """Do the same to every store, as `call` gives it for a URL; return what came of each."""
-    found = stores_below(os.fspath(url), options, most=sys.maxsize, sealed=True)
+    found = stores_below(os.fspath(url), options, sealed=True)
     if not found:
         raise NotFoundError(f"there is no store at {url}, nor eight folders below it")
     shuffle(found)  # where each night is cut off, all get their turn in the end
@@ -220,6 +232,8 @@ def _each(
     try:
         for done, (_, one) in enumerate(carried_out(tasks, client), 1):
             tended.append(one)
+            if on_done is not None:
+                on_done(one)
             if on_progress is not None:
                 on_progress("stores", done, len(tasks))
     except BaseException:  # as where a night is cut off: what was found is not lost with it

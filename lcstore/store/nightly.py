@@ -60,6 +60,11 @@ class MaintainReport:
         return not self.problems
 
     @property
+    def wrong(self) -> str:
+        """Which parts failed, and why; "" where none did."""
+        return "; ".join(f"{part} failed: {problem}" for part, problem in self.problems.items())
+
+    @property
     def next(self) -> str:
         """The command, of `{url}`, that goes on where damage stood in the way of a part; else ""."""
         if not any(isinstance(error, CorruptionError) for error in self.problems.values()):
@@ -70,7 +75,7 @@ class MaintainReport:
         """Return a line for each part, for a log."""
         done = self.collected, self.retained, self.compacted, self.verified
         lines = [f"{self.url}:", *(str(part) for part in done if part is not None)]
-        lines += [f"{part} failed: {problem}" for part, problem in self.problems.items()]
+        lines += [self.wrong] if self.problems else []
         if self.forecast is not None:
             told = self.forecast
             lines.append(

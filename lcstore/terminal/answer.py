@@ -69,6 +69,8 @@ class Answer:
         self.next: str | None = None
         #: The URL as the store says it: errors name that, and people typed the other.
         self.told: str | None = None
+        #: What the document says besides if a signal ends the command.
+        self.so_far: dict[str, Any] = {}
 
     @property
     def quoted(self) -> str:
@@ -192,7 +194,7 @@ class Answer:
         said = "Interrupted. What was stored is not lost: the same command goes on, or begins anew."
         if self.as_json:
             about = {"kind": "interrupted", "message": said, "key": None, "step": None, "next": None}
-            self.give({"ok": False, "error": about}, ())
+            self.give({"ok": False, "error": about} | self.so_far, ())
         self.note(said)
 
     def fail(self, error: LcstoreError) -> None:

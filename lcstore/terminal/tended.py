@@ -44,16 +44,13 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
             "" if compacted is None else compacted.planned if report.dry_run else compacted.added,
         )
 
-    def why(report: MaintainReport) -> str:
-        return "; ".join(f"{part} failed: {error}" for part, error in report.problems.items())
-
     sizes = ("now", "then, about", "to be freed") if again else ("freed",)
     columns = (*sizes, "retired", "edges")
 
     def then(one: Tended[MaintainReport]) -> str:
         return "" if one.report is None else one.report.next
 
-    _tell(answer, tended, columns, cells, why, then, again, more=[*_of_all(tended, bool(again))])
+    _tell(answer, tended, columns, cells, then, again, more=[*_of_all(tended, bool(again))])
 
 
 def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator[str]:
@@ -105,7 +102,7 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
 
     empty = sum(one.report is not None and not one.report.states for one in tended)
     more = [f"{empty} {'has' if empty == 1 else 'have'} no states."] if empty else []
-    _tell(answer, tended, ("states", "objects", "read"), cells, lambda report: report.wrong, then, more=more)
+    _tell(answer, tended, ("states", "objects", "read"), cells, then, more=more)
 
 
 def tell_copied(answer: Answer, tended: Sequence[Tended[CopyReport]], target: str) -> None:
@@ -114,9 +111,6 @@ def tell_copied(answer: Answer, tended: Sequence[Tended[CopyReport]], target: st
     def cells(report: CopyReport) -> tuple[object, ...]:
         return report.states, report.older or "", size(report.nbytes), report.objects, report.passed_over
 
-    def why(report: CopyReport) -> str:
-        return "" if report.ok else f"all states are let go of in {report.target}, by marks of its own"
-
     def then(one: Tended[CopyReport]) -> str:
         # What else stands in the way is told by the error, and is mostly of the target.
         return "lcstore verify --level checksum {url}" if isinstance(one.problem, CorruptionError) else ""
@@ -124,7 +118,7 @@ def tell_copied(answer: Answer, tended: Sequence[Tended[CopyReport]], target: st
     copied = [one.report.nbytes for one in tended if one.report is not None]
     more = [f"Copied: {size(sum(copied))}. To look at them: lcstore ls {target}"] if copied else []
     columns = ("states", "older", "copied", "objects", "there already")
-    _tell(answer, tended, columns, cells, why, then, more=more)
+    _tell(answer, tended, columns, cells, then, more=more)
 
 
 def _tell(
@@ -132,7 +126,6 @@ def _tell(
     tended: Sequence[Tended[Any]],
     columns: tuple[str, ...],
     cells: Callable[[Any], tuple[object, ...]],
-    why: Callable[[Any], str],
     then: Callable[[Any], str],
     again: str = "",
     *,
@@ -143,10 +136,7 @@ def _tell(
     `then` returns the command, of ``{url}``, that goes on with such a store; `more` is said of all besides.
     What is done `again` is told where it can be done to any.
     """
-    from lcstore.check.findings import with_store
-
-    told = {one.url: str(one.problem) if one.report is None else why(one.report) for one in tended}
-    problems = {url: with_store(problem, url) for url, problem in told.items()}
+    problems = {one.url: _problem(one) for one in tended}
     failed = [one for one in tended if problems[one.url]]
     good = [one for one in tended if not problems[one.url]]
 
@@ -166,15 +156,25 @@ def _tell(
         if again:
             yield f"Nothing was changed. To do it: {again}" if good else "Nothing was changed."
 
-    stores = [
-        {
-            "url": one.url,
-            "ok": not problems[one.url],
-            "problem": problems[one.url] or None,
-            "report": one.report,
-        }
-        for one in tended
-    ]
+    stores = [*map(_document, tended)]
     answer.give({"url": answer.url, "ok": not failed, "stores": stores}, shown())
     if failed:
         raise typer.Exit(1)
+
+
+def so_far(answer: Answer) -> Callable[[Tended[Any]], None]:
+    """Return what to call with what came of each store: a command that is cut off gives that."""
+    done: list[dict[str, Any]] = []
+    answer.so_far = {"stores": done}
+    return lambda one: done.append(_document(one))
+
+
+def _document(one: Tended[Any]) -> dict[str, Any]:
+    problem = _problem(one)
+    return {"url": one.url, "ok": not problem, "problem": problem or None, "report": one.report}
+
+
+def _problem(one: Tended[Any]) -> str:
+    from lcstore.check.findings import with_store
+
+    return with_store(one.wrong, one.url)

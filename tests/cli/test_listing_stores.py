@@ -297,6 +297,13 @@ def test_stores_that_lie_in_a_store_are_told(tmp_path):
     assert len(document("ls", f"{tmp_path}/apart")["states"]) == 2
 
 
+def test_all_stores_of_a_large_place_are_told(tmp_path):
+    for number in range(1001):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "lcstore.json").touch()
+    assert len(stores_below(str(tmp_path))) == 1001
+
+
 def test_in_memory():
     for name in ("below/x", "below/y/z", "belowx"):
         save(f"memory://{name}")

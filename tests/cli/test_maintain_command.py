@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.store import below
 from lcstore.terminal.table import size
 
 KEEP = "latest:2 | every:40"
@@ -332,6 +334,27 @@ def test_a_night_that_is_cut_off_tells_what_it_found(tmp_path, saved, caplog):
     about, bad = told.split("; of those that were done, not good: ")
     assert about.endswith("runs: cut off after 2 of 3 stores")
     assert len({*bad.split(", ")} & {str(tmp_path / "runs" / name) for name in "abc"}) == 2
+
+
+@pytest.mark.parametrize(
+    "command", [["verify", "{}"], ["maintain", "{}", "--keep", "latest:1"], ["cp", "{}", "{}-copies"]]
+)
+def test_a_command_that_is_cut_off_gives_what_came_of_the_stores_before(
+    command, tmp_path, saved, monkeypatch
+):
+    for name in ("a", "b", "c"):
+        shutil.copytree(saved, tmp_path / "runs" / name)
+    whole = below.carried_out
+
+    def cut(tasks, client):
+        yield from islice(whole(tasks, client), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(below, "carried_out", cut)
+    told = document(*(word.format(tmp_path / "runs") for word in command), status=130)
+    assert (told["ok"], told["error"]["kind"]) == (False, "interrupted")
+    done = {Path(one["url"]).name for one in told["stores"] if one["ok"] and one["report"]}
+    assert len(done & {"a", "b", "c"}) == 2
 
 
 def test_no_store(tmp_path):

@@ -31,7 +31,7 @@ from lcstore.terminal.foreseen import foreseen, noted
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
-from lcstore.terminal.tended import tell_maintained
+from lcstore.terminal.tended import so_far, tell_maintained
 from lcstore.terminal.ways import unseen
 from lcstore.units import counted, parse_bytes, parse_seconds
 
@@ -95,7 +95,7 @@ def _below(answer: Answer, scheduler: str | None, again: str, **how: Any) -> Non
     """Maintain all stores below the URL."""
     from lcstore.store.below import maintain_below
 
-    how["storage_options"] = answer.storage_options
+    how |= {"storage_options": answer.storage_options, "on_done": so_far(answer)}
     with cluster(answer, scheduler) as client, answer.progress() as on_progress:
         tended = maintain_below(answer.url, client=client, on_progress=on_progress, **how)
     tell_maintained(answer, tended, again)

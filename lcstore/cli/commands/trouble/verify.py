@@ -18,7 +18,7 @@ from lcstore.terminal.arguments import AsJson, MaxSeconds, Options, Pairs, Url, 
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table, counted, size
-from lcstore.terminal.tended import tell_verified
+from lcstore.terminal.tended import so_far, tell_verified
 from lcstore.terminal.ways import from_a_copy, unseen
 from lcstore.units import parse_seconds, steps_text
 
@@ -85,7 +85,7 @@ def _below(answer: Answer, scheduler: str | None, **how: Any) -> None:
     """Verify all stores below the URL."""
     from lcstore.store.below import verify_below
 
-    how["storage_options"] = answer.storage_options
+    how |= {"storage_options": answer.storage_options, "on_done": so_far(answer)}
     with cluster(answer, scheduler) as client, answer.progress() as on_progress:
         tended = verify_below(answer.url, client=client, on_progress=on_progress, **how)
     tell_verified(answer, tended)
