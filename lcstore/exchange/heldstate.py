@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from lcstore.errors import InvalidInputError
+from lcstore.units import listed
 
 
 @dataclass(frozen=True)
@@ -13,4 +16,34 @@ class Held:
 
     state: Any
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def numbers(self, names: Iterable[str]) -> dict[str, float]:
+        """Return numbers of the state by the last parts of their names, which are paths.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such number.
+        """
+        known = dict(_numbers(self.state)) if (wanted := [*names]) else {}
+        for name in wanted:
+            if name not in known:
+                there = f"there are: {listed(known)}" if known else "there is none"
+                raise InvalidInputError(f"no number {name!r} is in it, to be a metric; {there}")
+        return {name.rpartition("/")[2]: known[name] for name in wanted}
+
+
+def _numbers(tree: Any, above: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a tree of dicts by their paths, those of no dimension that arrays hold too."""
+    for key, value in tree.items() if isinstance(tree, Mapping) else ():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{above}{key}/")
+        elif _is_number(value):
+            yield f"{above}{key}", float(value)
+
+
+def _is_number(value: Any) -> bool:
+    dtype = str(getattr(value, "dtype", ""))  # of torch or numpy
+    of_arrays = getattr(value, "shape", None) == () and ("float" in dtype or "int" in dtype)
+    return of_arrays or (isinstance(value, int | float) and not isinstance(value, bool))

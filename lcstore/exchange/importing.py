@@ -117,6 +117,7 @@ def import_files(
     steps_from: str | None = None,
     format: str | None = None,
     under: str | None = None,
+    metrics: Iterable[str] = (),
     policy: PolicyLike | None = None,
     durability: DurabilityLike | None = None,
     dry_run: bool = False,
@@ -147,6 +148,9 @@ def import_files(
     under
         A name to have the tree of a file below: with ``"model"``, ``fc.weight`` becomes
         ``model/fc.weight``.
+    metrics
+        Names of numbers in each file (``"val_loss"``, or a path: ``"stats/val_loss"``) that become metrics of
+        its state, by the last part of the name: `BestN` and ``"best:val_loss"`` go by them.
     policy, durability, threads, storage_options
         As for `lcstore.open`. Without a policy a store that has states goes on under that of the latest.
     dry_run
@@ -165,7 +169,7 @@ def import_files(
         There is no such file, or no checkpoint among them.
     InvalidInputError
         Nothing tells the step of any file, or the format of one; two files are of one step; or a file holds
-        what no store does.
+        what no store does, or no number of such a name.
     CorruptionError
         A file is damaged, or not what its name says, and `skip_broken` does not leave it out. Those before it
         are imported.
@@ -185,6 +189,7 @@ def import_files(
     if durability is not None:
         durability_from(durability)  # a dry run that makes no store refuses it, too
     given = [files] if isinstance(files, str | os.PathLike) else [*files]
+    wanted = [metrics] if isinstance(metrics, str) else [*metrics]
     found, left_out = by_step(sources(given, format, file_options), step, steps_from)
     mode: Literal["r", "a"] = "r" if dry_run else "a"
     try:
@@ -211,7 +216,7 @@ def import_files(
             for count, (at, source) in enumerate(new.items(), 1):
                 store.goes_on = count < len(new)
                 try:
-                    done[at] = _import(store, at, source, under, on_progress)
+                    done[at] = _import(store, at, source, under, wanted, on_progress)
                 except _OF_A_FILE as error:
                     if isinstance(error.__cause__, ImportError):  # a library is missing: no file is broken
                         raise
@@ -318,7 +323,12 @@ def _go_on(store: Store, states: Sequence[Listed]) -> None:
 
 
 def _import(
-    store: Store, step: int, source: Source, under: str | None, on_progress: OnProgress | None
+    store: Store,
+    step: int,
+    source: Source,
+    under: str | None,
+    metrics: Sequence[str],
+    on_progress: OnProgress | None,
 ) -> Imported:
     with source.local() as path:
         try:
@@ -327,7 +337,7 @@ def _import(
                 step,
                 held.state if under is None else {under: held.state},
                 metadata={**held.metadata, _IMPORTED: _about(source)},
-                metrics=held.metrics,
+                metrics=held.metrics | held.numbers(metrics),
                 on_progress=on_progress,
             )
         except _OF_A_FILE as error:

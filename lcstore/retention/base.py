@@ -78,6 +78,10 @@ class Keep(Retention):
         """Return what the candidates lack, if this rule can name none for lack of data."""
         return None
 
+    def unjudged(self, candidates: Sequence[Candidate]) -> set[str]:
+        """Return the nodes that this rule cannot name for lack of data."""
+        return set()
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Union(Retention):

@@ -28,6 +28,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Keep, Retention, keeps_of
 from lcstore.retention.candidates import Candidate, in_order, tips
 from lcstore.retention.modify import ExactOnly, Strip
+from lcstore.units import counted
 
 #: What the reasons begin with for which a rule lets go: of states, of exact values, of tensors.
 NOT_KEPT: Final = "not kept by "
@@ -119,6 +120,12 @@ def _kept_by(
         raise InvalidInputError(f"the rule names no state to keep: {'; '.join(notes)}")
     for item in items:
         found[item.node] += ["pinned"] * item.pinned + ["latest of its run"] * (item.node in latest)
+    for part in keeps:
+        unjudged = part.unjudged(items)
+        going = [node for node in unjudged if not found[node]]
+        if going and len(unjudged) < len(items):  # else that is said already
+            lack = "lacks the metric" if len(going) == 1 else "lack the metric"
+            notes.append(f"{counted(len(going), 'state')} of those that go {lack} that {part} goes by")
     return {node: tuple(by) for node, by in found.items() if by or not keeps}
 
 

@@ -124,6 +124,10 @@ class BestN(Keep):
         ]
         return {order[-1] for _, order in heapq.nlargest(self.n, ranked)}
 
+    def unjudged(self, candidates: Sequence[Candidate]) -> set[str]:
+        """Return the nodes without the metric."""
+        return {item.node for item in candidates if self.metric not in item.metrics}
+
     def lacking(self, candidates: Sequence[Candidate]) -> str | None:
         """Return that no state has the metric, and which metrics there are."""
         values = [item.metrics[self.metric] for item in candidates if self.metric in item.metrics]

@@ -48,6 +48,20 @@ StepsFrom: TypeAlias = Annotated[
     str | None,
     typer.Option("--steps-from", metavar="REGEX", help="Finds the step in a path, as its first group."),
 ]
+Under: TypeAlias = Annotated[
+    str | None, typer.Option("--under", metavar="NAME", help="Have the tree of a file below a name.")
+]
+MetricsOf: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="A number in each file to be a metric; repeatable."),
+]
+PolicyOf: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="lossless, high, balanced, small or a policy file. Without: as before, or balanced."),
+]
+DurabilityOf: TypeAlias = Annotated[
+    str | None, typer.Option(help="none, default or all: what is stored besides against damage.")
+]
 FileOptions: TypeAlias = Annotated[
     str | None,
     typer.Option("--file-options", metavar="JSON", help="Options for where files are; -o is the store's."),

@@ -17,7 +17,9 @@ from states import same
 from typer.testing import CliRunner
 
 import lcstore
+from lcstore import InvalidInputError
 from lcstore.cli.app import app
+from lcstore.exchange.heldstate import Held
 from lcstore.exchange.steps import step_in
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write.writer import Writer
@@ -58,6 +60,32 @@ def test_files_become_states_in_the_order_of_their_steps(tmp_path):
         said = store.info(20).metadata["imported"]
     file = tmp_path / "old" / "checkpoint-20.npz"
     assert (said["name"], said["bytes"], said["format"]) == (file.name, file.stat().st_size, "npz")
+
+
+def test_numbers_of_files_become_metrics(tmp_path):
+    (tmp_path / "old").mkdir()
+    for step, loss in ((10, 2.0), (20, 1.0), (30, 3.0)):
+        about = {"val_loss": np.float32(loss), "epoch": np.int64(step // 10), "best": np.bool_(True)}
+        np.savez(tmp_path / "old" / f"step{step}.npz", **weights(step), **about)
+    url = str(tmp_path / "store")
+    call = CliRunner().invoke(
+        app, ["import", str(tmp_path / "old"), url, "--metric", "val_loss", "--metric", "epoch"]
+    )
+    assert call.exit_code == 0, call.output
+    with lcstore.open(url, "r") as store:
+        assert store.info("best:val_loss").step == 20
+        assert store.info(30).metrics == {"val_loss": 3.0, "epoch": 3.0}
+    for name in ("los", "best", "fc.weight"):
+        with pytest.raises(InvalidInputError, match=f"no number '{name}' is in it.*'val_loss', 'epoch'"):
+            lcstore.import_files(tmp_path / "old", tmp_path / "again", metrics=[name])
+
+
+def test_metrics_are_found_by_paths_below_dicts():
+    held = Held({"stats": {"val": {"loss": 0.5}, "steps": 7}, "done": True, "model": {"w": np.zeros(3)}})
+    assert held.numbers(["stats/val/loss", "stats/steps"]) == {"loss": 0.5, "steps": 7.0}
+    assert held.numbers([]) == {}
+    with pytest.raises(InvalidInputError, match="no number 'done'"):
+        held.numbers(["done"])
 
 
 @pytest.mark.parametrize("files", ["ck", "ck/*.npz"])

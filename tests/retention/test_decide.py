@@ -83,6 +83,14 @@ def test_a_metric_that_nobody_has_is_an_error_that_lists_those_there_are(rule):
         decide(rule, with_loss(1.0, 2.0))
 
 
+def test_states_that_go_since_they_lack_the_metric_are_told():
+    items = with_loss(None, None, 3.0, 1.0, 2.0)
+    said = "2 states of those that go lack the metric that BestN(1, 'loss') goes by"
+    assert decide(BestN(1, "loss"), items).notes == (said,)
+    assert decide(BestN(1, "loss") | LatestN(5), items).notes == ()
+    assert decide(BestN(1, "loss"), items[2:]).notes == ()
+
+
 def test_a_metric_that_is_never_finite_is_an_error():
     with pytest.raises(InvalidInputError, match="NaN or infinite wherever"):
         decide(BestN(2, "loss"), with_loss(float("nan"), None, float("-inf")))

@@ -14,14 +14,18 @@ from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import (
     AsJson,
     AtState,
+    DurabilityOf,
     FileFormat,
     FileOptions,
     Files,
     Glob,
+    MetricsOf,
     Options,
     Pairs,
+    PolicyOf,
     Run,
     StepsFrom,
+    Under,
     as_run,
     from_json,
     state_of,
@@ -41,18 +45,10 @@ def import_(
     step: Annotated[int | None, typer.Option("--step", min=0, help="The step, of a single file.")] = None,
     steps_from: StepsFrom = None,
     format: FileFormat = None,
-    under: Annotated[
-        str | None, typer.Option("--under", metavar="NAME", help="Have the tree of a file below a name.")
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="lossless, high, balanced, small or a policy file. Without: as before, or balanced."
-        ),
-    ] = None,
-    durability: Annotated[
-        str | None, typer.Option(help="none, default or all: what is stored besides against damage.")
-    ] = None,
+    under: Under = None,
+    metrics: MetricsOf = None,
+    policy: PolicyOf = None,
+    durability: DurabilityOf = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: show what would be done.")
     ] = False,
@@ -89,6 +85,7 @@ def import_(
                 steps_from=steps_from,
                 format=format,
                 under=under,
+                metrics=metrics or (),
                 policy=policy,
                 durability=cast(Any, durability),
                 dry_run=dry_run,
