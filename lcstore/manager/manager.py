@@ -18,6 +18,7 @@ from lcstore.manager.ranked import is_left_out
 from lcstore.manager.resumed import Resumed
 from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
 from lcstore.manager.tending import Tending
+from lcstore.manager.unsaved import Evaluations, tell_end
 from lcstore.ranks import rank
 from lcstore.retention import Retention
 from lcstore.retention.parse import as_rule
@@ -122,6 +123,7 @@ class CheckpointManager:
             return open_store(url, "r+", **(options | {"grace": None}))  # it is a store by then
 
         self._tending = None if rule is None else Tending(opened, rule)
+        self._evaluations = Evaluations(self.store.url, rule)
         self._notice = Notice(preempted)
         self._answered = False
 
@@ -193,7 +195,9 @@ class CheckpointManager:
         try:
             if not told:  # the last save goes on whatever became of the one before
                 self.check_for_errors()
-            if not (force and step != self._last) and not self._is_due(step):
+            due = (force and step != self._last) or self._is_due(step)
+            self._evaluations.offered(step, metrics, saved=due)
+            if not due:
                 self._answered = told
                 return False
             self._meter.begun(step)
@@ -313,11 +317,8 @@ class CheckpointManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._offered not in (None, self._last):
-            _log.warning(
-                "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, "
-                "give force=True to the save of its last step", self.store.url, self._offered, self._last,
-            )  # fmt: skip
+        if kind is None:
+            tell_end(self.store.url, self._offered, self._last)
         try:
             if self._tending is not None and not self._notice.is_given:
                 self._tending.finish()
@@ -382,7 +383,6 @@ class CheckpointManager:
         None where nothing was saved yet: nothing was changed, and the loop begins anew. Parameters as for
         `Store.resume_into`; a latest state that is damaged is passed over, with a warning.
         """
-
         return self._resumed(
             at, lambda at: self.store.resume_into(at, targets, run=run, assign=assign, on_corrupt="previous")
         )

@@ -118,6 +118,40 @@ def test_the_end_of_a_loop_that_is_not_saved_is_told_of(caplog):
     assert "the loop ended" not in caplog.text
 
 
+def evaluated(url, every: int, caplog, **how):
+    """Return what is told of a loop of 60 steps that is evaluated each `every` steps, best at 20."""
+    caplog.clear()
+    rule = how.pop("keep", "latest:2 | best:2:val")
+    with (
+        caplog.at_level("WARNING", "lcstore"),
+        lcstore.CheckpointManager(url, every=30, keep=rule) as manager,
+    ):
+        for step in range(61):
+            metrics = {"val": abs(step - 20.0)} if step % every == 0 else {"other": 1.0}
+            manager.save(step, {"epoch": step}, metrics=metrics, **{k: v(step) for k, v in how.items()})
+    return [record.getMessage() for record in caplog.records if "so far" in record.getMessage()]
+
+
+def test_a_good_evaluation_that_no_save_is_due_for_is_told_once(tmp_path, caplog):
+    (told,) = evaluated(tmp_path / "run", 5, caplog)
+    assert "step 5, with the best 'val' so far, is not saved" in told
+    assert "BestN(2, 'val') finds saved steps alone" in told
+    assert "force=True" in told
+
+
+@pytest.mark.parametrize(
+    ("every", "how"),
+    [
+        (1, {}),  # at each step: the next save has much the same
+        (5, {"keep": "latest:2"}),
+        (5, {"force": lambda step: step % 5 == 0}),
+        (30, {}),
+    ],
+)
+def test_no_evaluation_is_told_that_is_kept_or_that_no_rule_goes_by(every, how, tmp_path, caplog):
+    assert evaluated(tmp_path / "run", every, caplog, **how) == []
+
+
 def test_a_state_is_made_only_where_it_is_saved():
     made = []
 

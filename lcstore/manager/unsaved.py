@@ -1,0 +1,73 @@
+"""What a loop may lose without knowing: its last step, and good evaluations at steps where no save is due."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lcstore.retention import BestN, Retention
+
+_log: Final = logging.getLogger("lcstore")
+
+
+class Evaluations:
+    """Tells once where an evaluation is lost that a rule would have kept: no save was due at its step.
+
+    That is of metrics given now and then, as those of a held-out set. One that is given at each step, as a
+    loss of the training is, has a value much like the one that is saved next.
+
+    Parameters
+    ----------
+    url
+        The store.
+    rule
+        What is kept; None: everything.
+    """
+
+    def __init__(self, url: str, rule: Retention | None) -> None:
+        self._url = url
+        self._rules = [part for part in (rule.parts if rule else ()) if isinstance(part, BestN)]
+        self._best: dict[str, float] = {}
+        self._steps, self._given = 0, 0
+
+    def offered(self, step: int, metrics: Mapping[str, float] | None, *, saved: bool) -> None:
+        """Take in the metrics of a step, and whether it is saved."""
+        self._steps += 1
+        judged = [rule for rule in self._rules if metrics and rule.metric in metrics]
+        self._given += bool(judged)
+        if not (saved or 2 * self._given <= self._steps):
+            return  # nor is a number asked of a GPU at each step
+        for rule in judged:
+            value = _value((metrics or {})[rule.metric]) * (1 if rule.mode == "max" else -1)
+            if value > self._best.get(rule.metric, -math.inf):
+                if saved:
+                    self._best[rule.metric] = value
+                else:
+                    self._tell(step, rule)
+
+    def _tell(self, step: int, rule: BestN) -> None:
+        self._rules = []
+        _log.warning(
+            "%s: step %d, with the best %r so far, is not saved, as no save is due: %s finds saved steps "
+            "alone. To save all that are evaluated, give force=True to their saves",
+            self._url, step, rule.metric, rule,
+        )  # fmt: skip
+
+
+def _value(metric: Any) -> float:
+    """Return a metric as a number; NaN where it is none, which a save would refuse."""
+    try:
+        return float(metric)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def tell_end(url: str, offered: int | None, last: int | None) -> None:
+    """Tell that a loop ended with a step that is not saved, if it did."""
+    if offered not in (None, last):
+        _log.warning(
+            "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, give "
+            "force=True to the save of its last step", url, offered, last,
+        )  # fmt: skip
