@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final, TypeAlias
 
 from lcstore.report.facts import SavedState
@@ -15,6 +17,11 @@ Point: TypeAlias = tuple[int, float]
 
 #: Numbers from here on are as good as infinite: no axis holds them.
 _ENDLESS: Final = 1e300
+#: How many times its least a loss has to be, at how many points at the end at the least, to be told as risen.
+_FAR: Final = 1.5
+_STAYED: Final = 5
+#: Metrics of which nobody wants more.
+_LESS_IS_BETTER: Final = re.compile(r"loss|perplexity|ppl\b|error", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,21 @@ class Line:
         """What all of its points are from some step on, if the last one is odd; else ""."""
         points = self.points[self._fitting :]
         return f"{_kinds(points)} from step {points[0][0]} on" if points else ""
+
+    @property
+    def risen(self) -> str:
+        """Since when all points are far above where the number was at its least, as where training broke."""
+        size = max(_STAYED, len(self.points) // 20)
+        if len(self.points) < 3 * size or self.odd:
+            return ""
+        steps, numbers = zip(*self.points, strict=True)
+        medians = [median(numbers[at : at + size]) for at in range(0, len(numbers) - size + 1, size)]
+        least = min(medians)
+        low = max((at for at, number in enumerate(numbers) if number <= _FAR * least), default=len(numbers))
+        if least <= 0 or len(numbers) - low - 1 < size:
+            return ""
+        was = steps[medians.index(least) * size + size // 2]
+        return f"more than {_FAR} times what it was at step {was} since step {steps[low + 1]}"
 
     @property
     def warning(self) -> str:
@@ -89,6 +111,8 @@ class Series:
         Whether the last state has it no more.
     ended
         What it is in the end, where that is odd, and what it was before: of the last point's line.
+    risen
+        Since when it is far above its least: of that line.
     """
 
     def __init__(self, states: Sequence[SavedState], value: Callable[[SavedState], float | None]) -> None:
@@ -105,6 +129,7 @@ class Series:
         self.lines = list(lines.values())
         ended = [lines[run].ended, lines[run].before] if lines else [""]
         self.ended = ", after ".join(filter(None, ended)) if ended[0] else ""
+        self.risen = lines[run].risen if lines else ""
 
     def warnings(self, lines: Sequence[Line]) -> list[str]:
         """Return what is to be told of odd points of some of the lines; which run, if there are several."""
@@ -140,6 +165,14 @@ class Series:
                 ends = f"the least at step {first}{next(runs)}, the most at step {then}{next(runs)}"
         said = ["; ".join(filter(None, [span, self.end(done)])), *self.warnings(lines), ends]
         return " ".join(f"{text[0].upper()}{text[1:]}." for text in said if text)
+
+
+def wrong_in_the_end(states: Sequence[SavedState]) -> dict[str, str]:
+    """Return what metrics are in the end that are no numbers then, or losses that rose and stayed up."""
+    found = {name: metric(states, name) for name in metric_names(states)}
+    risen = {name: one.risen if _LESS_IS_BETTER.search(name) else "" for name, one in found.items()}
+    told = {name: one.ended or risen[name] for name, one in found.items()}
+    return {name: said for name, said in told.items() if said}
 
 
 def metric_names(states: Sequence[SavedState]) -> list[str]:

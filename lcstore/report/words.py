@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lcstore.index.gone import all_gone
 from lcstore.report.facts import SharedNote, StoreReport, TensorsSeen
-from lcstore.report.series import metric, metric_names
+from lcstore.report.series import wrong_in_the_end
 from lcstore.storage.masking import printable
 from lcstore.units import counted, size
 
@@ -37,7 +37,7 @@ def verdict(report: StoreReport) -> list[str]:
             else f", no less than {full}."
         )
     sentences = [first, whole(report)] if report.verified.ok else [whole(report), first]
-    return [*sentences, *_no_numbers(report), *_standing_out(report)]
+    return [*sentences, *_gone_wrong(report), *_standing_out(report)]
 
 
 def whole(report: StoreReport) -> str:
@@ -58,16 +58,15 @@ def whole(report: StoreReport) -> str:
     return f"Nothing is missing, by every record and the length of every object.{part}"
 
 
-def _no_numbers(report: StoreReport) -> list[str]:
-    """Return which metrics of kept states are no numbers in the end, as the loss of a run that diverged.
+def _gone_wrong(report: StoreReport) -> list[str]:
+    """Return which metrics of kept states went wrong, as the loss of a run that diverged.
 
     Where runs end apart they are those of the run whose layers the report looks at.
     """
     seen, states = report.tensors, report.kept
     if seen.beside:
         states = [state for state in states if state.run_id == seen.run_id]
-    ended = {name: metric(states, name).ended for name in metric_names(states)}
-    found = [f"{middle(name, 60)} is {since}" for name, since in ended.items() if since]
+    found = [f"{middle(name, 60)} is {since}" for name, since in wrong_in_the_end(states).items()]
     return [f"Metrics: {_first(found)}."] if found else []
 
 

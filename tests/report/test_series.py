@@ -1,0 +1,55 @@
+"""What is told of a metric over the steps of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lcstore.report.facts import SavedState
+from lcstore.report.series import wrong_in_the_end
+
+
+def states(losses: list[float], name: str = "loss") -> list[SavedState]:
+    """Return states of one run, each ten steps, with these values of a metric."""
+    about = {
+        "run": 1,
+        "run_id": "a",
+        "kind": "delta",
+        "created": "",
+        "bytes_raw": 0,
+        "bytes_stored": {},
+        "error": None,
+    }
+    return [
+        SavedState(10 * at, f"n{at}", seq=at, metrics={name: loss}, **about) for at, loss in enumerate(losses)
+    ]
+
+
+def falling(count: int, seed: int = 0, noise: float = 0.2) -> list[float]:
+    """Return a noisy loss that falls."""
+    random = np.random.default_rng(seed)
+    return [float(4 / (1 + at / 10) * np.exp(noise * random.standard_normal())) for at in range(count)]
+
+
+def test_a_loss_that_rose_and_stayed_up_is_told_with_the_step():
+    broken = [*falling(80, noise=0.05), *np.linspace(28, 22, 40)]
+    said = wrong_in_the_end(states(broken))["loss"]
+    assert said.startswith("more than 1.5 times what it was at step ")
+    assert said.endswith(" since step 800")
+    assert int(said.split(" step ")[1].split()[0]) in range(700, 800)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_noisy_loss_that_falls_or_has_come_to_rest_is_none(seed):
+    random = np.random.default_rng(seed)
+    resting = [float(0.7 * np.exp(0.3 * random.standard_normal())) for _ in range(100)]
+    for losses in (falling(100, seed), falling(30, seed) + resting, resting[:6], [0.0] * 20, [2.0]):
+        assert wrong_in_the_end(states(losses)) == {}
+
+
+def test_a_spike_that_passes_and_what_is_to_be_large_are_none():
+    spiked = falling(100, noise=0.05)
+    spiked[60:64] = [50.0] * 4
+    assert wrong_in_the_end(states(spiked)) == {}
+    assert wrong_in_the_end(states([float(at) for at in range(1, 50)], "tokens")) == {}
+    assert wrong_in_the_end(states([float(at) for at in range(1, 50)], "accuracy")) == {}
