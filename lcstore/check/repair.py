@@ -220,10 +220,9 @@ class _Repair:
         """Plan everything."""
         self._condemn_objects()
         self._condemn_edges()
-        states = self.judge.read(around=True)
+        states = self._give_paths(self.judge.read(around=True))  # first: what stands on them is not lost
         for node in self.store.kept:
             self._settle(node, states.get(node, NOWHERE))
-        self._give_paths(states)
 
     # Edges ----------------------------------------------------------------------------------------------
 
@@ -282,8 +281,11 @@ class _Repair:
             self._note("unpin", made[-1].key(), f"pin {pin!r} was taken from it: it is lost", step)
         store.see(replace(store.marks, pinned=store.marks.pinned - {node}))
 
-    def _give_paths(self, states: dict[str, State]) -> None:
-        """Add an edge from the root to each state that sets everything itself and has no path."""
+    def _give_paths(self, states: dict[str, State]) -> dict[str, State]:
+        """Add an edge from the root to each state that sets everything itself and has no path.
+
+        Return what is read of the states then.
+        """
         for node in sorted(self.store.kept, key=lambda node: self.store.graph.nodes[node].order):
             own = self.store.own.get(node)
             state = states.get(node, NOWHERE)
@@ -303,6 +305,7 @@ class _Repair:
             self.judge.add(record)  # what stands on the state has a path with it
             states = self.judge.read(around=True)
             self._note("anchor", key, "it sets everything itself, and now has a path that says so", own.step)
+        return states
 
     # Marks ----------------------------------------------------------------------------------------------
 

@@ -489,6 +489,33 @@ def reworded(
     return without(objects, key) | {keys.node_key(record.name(node_id(data))): data}
 
 
+@pytest.mark.parametrize("policy", ["lossless", "balanced"])
+def test_what_stands_on_a_state_that_is_given_a_path_is_not_lost(policy):
+    backend, rng, seen = MemoryBackend.fresh(), np.random.default_rng(0), set[str]()
+    size, weight, nodes, layouts = 1.0, np.zeros((64, 64), np.float32), [], []
+    with lcstore.open(backend, policy=policy, durability="none", threads=1, grace=0) as store:
+        for step in range(6):
+            anew = step in (0, 2)  # step 2 sets everything: all of it is of another size
+            size = 1e-6 if step == 2 and policy != "lossless" else size
+            noise = rng.standard_normal(weight.shape).astype(np.float32) * np.float32(size)
+            weight = noise if anew else weight + np.float32(1e-4) * noise
+            state = {"model": {"a.weight": weight}, "mask": np.arange(5 + (step == 1)), "step": step}
+            nodes.append(store.save(step, state).node)
+            layouts.append(set(backend.list("layouts")) - seen)
+            seen |= layouts[-1]
+    with lcstore.open(backend, "r") as store:
+        wanted = [store.restore(node)["model"]["a.weight"].tobytes() for node in nodes]
+    for key in layouts[1]:
+        backend.delete(key)
+    with lcstore.open(backend) as store:
+        assert [loss.step for loss in store.repair().lost] == [1]
+        store.collect()
+        store.collect()
+        assert store.steps() == [0, 2, 3, 4, 5]
+        for step in store.steps():
+            assert store.restore(step)["model"]["a.weight"].tobytes() == wanted[step]
+
+
 def test_an_edge_that_does_not_lead_to_its_digests_is_set_aside(whole):
     """All bytes are as committed, and the sum is wrong: only the deepest level sees it."""
 
