@@ -14,10 +14,9 @@ from lcstore.arrays import Array
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.edges.patterns import saved_by_delta, saved_by_deltas
-from lcstore.errors import InvalidInputError
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
-from lcstore.state.names import Name, format_name
+from lcstore.state.names import Name
 from lcstore.track import samples, stepsizes
 from lcstore.track import smallrows as rows
 from lcstore.track.anew import FALLEN, fall_of, has_fallen, is_pruned
@@ -247,7 +246,8 @@ class _Deciding:
         if last.pause > 1:
             last = last._replace(pause=last.pause - 1)
         elif ranges is None and not now.all() and is_pruned(now, self.held.of(spec)):
-            return _anew(spec, flat, now, last.pruned(), unit=int(columns.grid[before]))
+            set_anew = _anew(spec, flat, now, last.pruned(), unit=int(columns.grid[before]))
+            return set_anew._replace(scale=float(columns.scale[before]))  # what was pruned may come back
         touched = samples.touched(change)
         moved = samples.rms(change if touched is None else change[touched])
         scale, last = last.follow(float(columns.scale[before]), moved, rows=touched is not None)
@@ -264,7 +264,7 @@ class _Deciding:
         if has_fallen(spec, flat, now, kept.grid, fall_of(moved, now, kept.grid, leaps=leaps)):
             return _anew(spec, flat, now, last)
         if ranges is not None:
-            _check_touched(spec, ranges, change)
+            samples.check_touched(spec, ranges, change)
             nothing = not ranges.size
         else:
             nothing = moved == 0 and self._is_there(spec, flat, kept.grid)
@@ -387,14 +387,3 @@ def _step_size(spec: TensorSpec, now: _Choice, previous: int | None, error: floa
     """Return the usual step size of a tensor."""
     most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]
     return stepsizes.choose_step_size(now.scale, error, now.grid, previous, most, trend)
-
-
-def _check_touched(spec: TensorSpec, ranges: Array, change: Array) -> None:
-    """Refuse ranges that leave out anything of the sample that has changed."""
-    places = samples.positions(spec.size)[change != 0]
-    begun = np.searchsorted(ranges[:, 0], places, "right")
-    if (begun == np.searchsorted(ranges[:, 1], places, "right")).any():
-        raise InvalidInputError(
-            f"touched leaves out elements of {format_name(spec.name)!r} that have changed since the "
-            "last save; name all rows that have, or leave the tensor out of touched"
-        )

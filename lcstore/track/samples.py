@@ -11,7 +11,10 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.errors import InvalidInputError
 from lcstore.kernels import sample as kernels
+from lcstore.layout.specs import TensorSpec
+from lcstore.state.names import format_name
 
 #: Elements of a sample: one in so many, but no fewer than the first number and no more than the second.
 ONE_IN: Final = 256
@@ -63,6 +66,23 @@ def touched(change: Array) -> Array | None:
     pairs = moves[: moves.size // 2 * 2].reshape(-1, 2)
     either, both = int(pairs.any(axis=1).sum()), int(pairs.all(axis=1).sum())
     return moves if either > 0 and both > _TOGETHER * either else None
+
+
+def check_touched(spec: TensorSpec, ranges: Array, change: Array) -> None:
+    """Refuse ranges that leave out anything of the sample that has changed.
+
+    Raises
+    ------
+    InvalidInputError
+        They do.
+    """
+    places = positions(spec.size)[change != 0]
+    begun = np.searchsorted(ranges[:, 0], places, "right")
+    if (begun == np.searchsorted(ranges[:, 1], places, "right")).any():
+        raise InvalidInputError(
+            f"touched leaves out elements of {format_name(spec.name)!r} that have changed since the "
+            "last save; name all rows that have, or leave the tensor out of touched"
+        )
 
 
 def rms(values: Array) -> float:

@@ -197,6 +197,18 @@ def test_weights_that_are_pruned_are_zero_for_readers_and_stay_so(policy, dtype,
         assert not store.read(22, NAME)[~kept].any()
 
 
+@pytest.mark.parametrize(("policy", "most"), [("small", 2.5), ("balanced", 1.4), ("high", 9.0)])
+@pytest.mark.parametrize("part", [0.9, 1.0])
+def test_weights_that_are_zero_in_one_save_come_back_as_near_as_before(policy, most, part):
+    """The way back is no movement of training: nothing is to be off by a part of it, be it once."""
+    states = list(walk(12))
+    gone = np.random.default_rng(0).random(states[0].shape) < part
+    states[6] = states[6] * ~gone
+    with lcstore.open(MemoryBackend.fresh(), policy=policy, durability="none") as store:
+        errors = saved(store, states)
+    assert max(errors) < most
+
+
 def test_weights_that_are_pruned_step_by_step_are_exact_now_and_then():
     states, off = list(walk(60)), []
     order = np.random.default_rng(0).permutation(states[0].size).reshape(states[0].shape)
