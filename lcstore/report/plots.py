@@ -52,8 +52,10 @@ class Plots:
         self._plotille = needed("plotille", "lcstore plot")
 
     def all(self, metrics: Sequence[str] = ()) -> Iterator[str]:
-        """Yield the bytes of saves, beside those of full ones, errors, and metrics: all, or those named."""
-        if not self.states:
+        """Yield the bytes of saves, beside those of full ones, errors, and metrics; or the metrics named."""
+        for name in metrics:
+            yield from self._by_run(f"Metric: {printable(name)}", metric(self.states, name))
+        if metrics or not self.states:
             return
         stored = [state.total for state in self.states]
         full = [state.bytes_raw for state in self.states]
@@ -62,7 +64,7 @@ class Plots:
         yield self._drawn("Bytes of all saves together", sums, "save", size)
         errors = Series(self.states, lambda state: state.error)
         yield from self._by_run("Error of saves, in checkpoint intervals", errors, "measured")
-        for name in metrics or metric_names(self.states):
+        for name in metric_names(self.states):
             yield from self._by_run(f"Metric: {printable(name)}", metric(self.states, name))
 
     def _by_run(self, title: str, series: Series, done: str = "given") -> Iterator[str]:

@@ -24,7 +24,7 @@ _WIDTH = 80
 def plot(
     url: Url,
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", help="Draw this metric; repeatable. All if not given.")
+        list[str] | None, typer.Option("--metric", help="Draw this metric alone; repeatable.")
     ] = None,
     as_json: AsJson = False,
     options: Options = None,
