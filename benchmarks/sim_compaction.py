@@ -30,7 +30,11 @@ DELTA = 3 * ELEMENTS // 32
 
 @dataclass
 class History:
-    """A store, by its names, and what the edges of it would really measure."""
+    """A store, by its names, and what the edges of it would really measure.
+
+    Distances grow with the number of saves as its power `drift`: 1 where all go the same way. Compaction
+    takes each for one that goes its own way: 0.5.
+    """
 
     seed: int = 0
     drift: float = 0.5
@@ -47,14 +51,15 @@ class History:
     def __post_init__(self) -> None:
         self.made = 0
         self.random = random.Random(self.seed)
-        self.sizes = Sizes(ELEMENTS, self.drift)
+        self.sizes = Sizes(ELEMENTS)
         self._spread: dict[str, float] = {ROOT: 0.0}
 
     def save(self, base: str, step: int) -> str:
         """Save a state that descends from `base`."""
         node = hashlib.sha256(f"{self.seed}/{self.count}".encode()).hexdigest()[:40]
         nbytes = ANCHOR if base == ROOT else int(DELTA * self.random.uniform(0.85, 1.15))
-        self._spread[node] = self._spread[base] + (self.sizes.spread(nbytes) if base != ROOT else 0.0)
+        own = self.sizes.spread(nbytes) ** (0.5 / self.drift) if base != ROOT else 0.0
+        self._spread[node] = self._spread[base] + own
         self.nodes[node] = NodeName(step, self.run, f"r{self.run}", self.seq, node, base, nbytes)
         self.count += 1
         self.seq += 1
@@ -74,7 +79,7 @@ class History:
 
     def compact(self, kept: set[str]) -> Plan:
         """Carry out the plan, and collect."""
-        made = plan(self.graph(), kept, ELEMENTS, drift=self.drift)
+        made = plan(self.graph(), kept, ELEMENTS)
         for shortcut in made.shortcuts:
             self.made += 1
             edge = f"e{self.made}"
@@ -87,11 +92,11 @@ class History:
     def _measure(self, base: str, target: str) -> int:
         if base == ROOT:
             return ANCHOR
-        true = self.sizes.nbytes(self._spread[target] - self._spread[base])
+        true = self.sizes.nbytes((self._spread[target] - self._spread[base]) ** (2 * self.drift))
         return int(min(true, ANCHOR) * self.random.uniform(1 - self.wrong, 1 + self.wrong))
 
     def collect(self, kept: set[str]) -> None:
-        needs = needed(self.graph(), kept, ELEMENTS, drift=self.drift)
+        needs = needed(self.graph(), kept, ELEMENTS)
         own = {edge.target for edge in needs if edge.edge is None}
         made = {edge.edge for edge in needs}
         stay = kept | {edge.base for edge in needs} | {edge.target for edge in needs}

@@ -96,7 +96,6 @@ def plan(
     kept: Collection[str],
     elements: int,
     *,
-    drift: float = 0.5,
     max_bytes: int | None = None,
     partial: AbstractSet[str] = frozenset(),
     durability: Durability = NAMED["none"],
@@ -117,8 +116,6 @@ def plan(
         Ids of the nodes to be restored. Those that nothing leads to are left out.
     elements
         Weights in a state, at least 1.
-    drift
-        See `Sizes`.
     max_bytes
         Write no more than this: first anchors and what newest nodes need, then what frees most for each byte
         written. The bounds may then not hold yet.
@@ -131,9 +128,9 @@ def plan(
     Raises
     ------
     ValueError
-        `elements` or `drift` is out of its range.
+        `elements` is out of its range.
     """
-    numbered = Numbered(graph, Sizes(elements, drift))
+    numbered = Numbered(graph, Sizes(elements))
     branches = Branches(numbered, numbered.there)
     wanted = {node for node in numbered.those(kept) if branches.placed[node]}
     there = {edge for links in branches.links for edge in links}
@@ -166,12 +163,7 @@ def _bytes_read(found: Mapping[int, tuple[int, int]], node: int) -> int:
 
 
 def needed(
-    graph: Graph,
-    kept: Collection[str],
-    elements: int,
-    *,
-    drift: float = 0.5,
-    durability: Durability = NAMED["none"],
+    graph: Graph, kept: Collection[str], elements: int, *, durability: Durability = NAMED["none"]
 ) -> frozenset[EdgeRef]:
     """Return the edges that kept nodes are restored over, and anchors that are due; others may be deleted.
 
@@ -187,15 +179,15 @@ def needed(
         All nodes and edges.
     kept
         Ids of nodes.
-    elements, drift, durability
+    elements, durability
         As for `plan`: so the edges of a plan that was carried out are what is needed.
 
     Raises
     ------
     ValueError
-        `elements` or `drift` is out of its range.
+        `elements` is out of its range.
     """
-    numbered = Numbered(graph, Sizes(elements, drift))
+    numbered = Numbered(graph, Sizes(elements))
     there, wanted = {*numbered.there}, numbered.those(kept)
     found, _ = _settled(graph, numbered, there, wanted, durability)
     while again := _made_again(numbered, there - found, found, wanted):

@@ -17,8 +17,6 @@ from typing import Final
 GRID_BITS: Final = 26
 #: No edge counts as more bits per weight than this: beyond it a name is wrong, or the edge sets everything.
 MOST_BITS: Final = 64.0
-#: Where every save moves the weights in a direction of its own.
-LEAST_DRIFT: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -29,24 +27,18 @@ class Sizes:
     ----------
     elements
         Weights in a state, at least 1.
-    drift
-        How a distance grows with the number of saves: 0.5 where every save moves the weights in a new
-        direction, towards 1 where they keep going the same way.
 
     Raises
     ------
     ValueError
-        A parameter is out of its range.
+        `elements` is out of its range.
     """
 
     elements: int
-    drift: float = LEAST_DRIFT
 
     def __post_init__(self) -> None:
         if self.elements < 1:
             raise ValueError(f"elements must be at least 1, not {self.elements}")
-        if not LEAST_DRIFT <= self.drift <= 1:
-            raise ValueError(f"drift must be between {LEAST_DRIFT} and 1, not {self.drift}")
 
     @property
     def anchor(self) -> int:
@@ -56,9 +48,8 @@ class Sizes:
     def spread(self, nbytes: int) -> float:
         """Return the spread of an edge of `nbytes`."""
         bits = min(max(nbytes, 1e-9) * 8 / self.elements, MOST_BITS)
-        return math.pow(math.expm1(bits * math.log(4)), 1 / (2 * self.drift))
+        return math.expm1(bits * math.log(4))
 
     def nbytes(self, spread: float) -> int:
         """Return the bytes of an edge of that spread; 0 for none."""
-        variance = math.pow(spread, 2 * self.drift) if spread > 0 else 0.0
-        return round(math.log1p(variance) / math.log(4) * self.elements / 8)
+        return round(math.log1p(max(spread, 0.0)) / math.log(4) * self.elements / 8)

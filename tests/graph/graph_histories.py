@@ -16,12 +16,16 @@ DELTA = 3 * ELEMENTS // 32
 
 
 class History:
-    """Saves, compacts and collects, on paper. Real sizes differ from the estimates by up to `wrong`."""
+    """Saves, compacts and collects, on paper. Real sizes differ from the estimates by up to `wrong`.
+
+    With the number of saves distances grow as its power `drift`: 1 where all go the same way, 0.5 where each
+    goes a way of its own, for which all are taken by estimates.
+    """
 
     def __init__(self, seed=0, drift=0.5, wrong=0.05):
         self.random = random.Random(seed)
         self.drift, self.wrong = drift, wrong
-        self.sizes = Sizes(ELEMENTS, drift)
+        self.sizes = Sizes(ELEMENTS)
         self.spread = {ROOT: 0.0}
         self.nodes, self.edges, self.gone = {}, {}, set()
         self.run, self.saved, self.written = 1, 0, 0
@@ -30,7 +34,8 @@ class History:
         count = len(self.spread)
         node = hashlib.sha256(f"node {count}".encode()).hexdigest()[:40]
         nbytes = ANCHOR if base == ROOT else int(DELTA * self.random.uniform(0.85, 1.15))
-        self.spread[node] = self.spread[base] + (self.sizes.spread(nbytes) if base != ROOT else 0.0)
+        own = self.sizes.spread(nbytes) ** (0.5 / self.drift) if base != ROOT else 0.0
+        self.spread[node] = self.spread[base] + own
         self.nodes[node] = NodeName(step, self.run, f"r{self.run}", count, node, base, nbytes)
         self.saved += nbytes
         return node
@@ -50,16 +55,17 @@ class History:
         return graph
 
     def plan(self, kept, **options):
-        return plan(self.graph(), kept, ELEMENTS, drift=self.drift, **options)
+        return plan(self.graph(), kept, ELEMENTS, **options)
 
     def needed(self, kept):
-        return needed(self.graph(), kept, ELEMENTS, drift=self.drift)
+        return needed(self.graph(), kept, ELEMENTS)
 
     def carry_out(self, made):
         for shortcut in made.shortcuts:
             nbytes = ANCHOR
             if shortcut.base != ROOT:
-                true = self.sizes.nbytes(self.spread[shortcut.target] - self.spread[shortcut.base])
+                apart = self.spread[shortcut.target] - self.spread[shortcut.base]
+                true = self.sizes.nbytes(apart ** (2 * self.drift))
                 nbytes = int(min(true, ANCHOR) * self.error(shortcut))
             edge = f"e{self.random.getrandbits(64)}"
             self.edges[edge] = EdgeName(shortcut.target, shortcut.base, edge, nbytes)

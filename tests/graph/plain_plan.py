@@ -102,8 +102,8 @@ def due_anchors(tree, durability):
     return found
 
 
-def plan(graph, kept, elements, *, drift=0.5, max_bytes=None, partial=frozenset(), durability=NAMED["none"]):
-    sizes = Sizes(elements, drift)
+def plan(graph, kept, elements, *, max_bytes=None, partial=frozenset(), durability=NAMED["none"]):
+    sizes = Sizes(elements)
     branches = Branches(graph, graph.refs(), sizes)
     wanted = set(kept) & branches.links.keys() - {ROOT}
     there = {edge for links in branches.links.values() for edge in links}
@@ -128,8 +128,8 @@ def plan(graph, kept, elements, *, drift=0.5, max_bytes=None, partial=frozenset(
     )
 
 
-def needed(graph, kept, elements, *, drift=0.5, durability=NAMED["none"]):
-    sizes, edges = (Sizes(elements, drift), {*graph.refs()})
+def needed(graph, kept, elements, *, durability=NAMED["none"]):
+    sizes, edges = (Sizes(elements), {*graph.refs()})
     found = _settled(graph, edges, kept, sizes, durability)
     while again := _made_again(graph, edges - found, found, kept, sizes):
         found |= again

@@ -320,25 +320,24 @@ durabilities = st.sampled_from([*NAMED.values(), Durability(anchor_every=3), Dur
 budgets = st.sampled_from([None, 0, 10**6, 10**8, 10**9])
 
 
-def check_twins(graph, kept, elements, *, drift, durability, **only_plan):
+def check_twins(graph, kept, elements, *, durability, **only_plan):
     """What is planned and needed is what the plain twins say, to the last byte; return the plan."""
-    how = {"drift": drift, "durability": durability}
-    made = plan(graph, kept, elements, **how, **only_plan)
-    assert made == plain_plan.plan(graph, kept, elements, **how, **only_plan)
-    assert needed(graph, kept, elements, **how) == plain_plan.needed(graph, kept, elements, **how)
+    made = plan(graph, kept, elements, durability=durability, **only_plan)
+    assert made == plain_plan.plan(graph, kept, elements, durability=durability, **only_plan)
+    needs = needed(graph, kept, elements, durability=durability)
+    assert needs == plain_plan.needed(graph, kept, elements, durability=durability)
     return made
 
 
 @given(
     hostile_nodes, hostile_edges, condemnations, st.sets(names), st.sets(names, max_size=2),
-    st.sampled_from([1, 1000, 1_000_000]), st.sampled_from([0.5, 0.7, 1.0]), budgets, durabilities,
+    st.sampled_from([1, 1000, 1_000_000]), budgets, durabilities,
 )  # fmt: skip
 def test_of_any_names_the_plan_is_that_of_the_plain_twin(
-    nodes, edges, condemned, kept, partial, elements, drift, budget, durability
+    nodes, edges, condemned, kept, partial, elements, budget, durability
 ):
     graph = condemned_graph(nodes, edges, condemned)
-    how = {"drift": drift, "durability": durability, "max_bytes": budget, "partial": partial}
-    check_twins(graph, kept, elements, **how)
+    check_twins(graph, kept, elements, durability=durability, max_bytes=budget, partial=partial)
 
 
 def test_of_needless_edges_that_a_plan_would_make_again_one_stays_and_always_the_same():
@@ -436,15 +435,15 @@ def test_maintenance_settles_however_wrong_the_estimates_are(wrong, seed):
 @given(trees(), durabilities, st.integers(0, 99))
 def test_of_a_history_the_plan_is_that_of_the_plain_twin_night_after_night(tree, durability, seed):
     history, kept, second = tree
-    how, chance = {"drift": history.drift, "durability": durability}, random.Random(seed)
+    chance = random.Random(seed)
     for keep in (1, second, 1):
         kept = {node for n, node in enumerate(sorted(kept)) if n % keep == 0}
         ids = sorted(history.nodes)
         for node in chance.sample(ids, min(2, len(ids))):  # what writers add
             history.edges[f"a{node}"] = EdgeName(node, ROOT, f"a{node}", ANCHOR)
         history.gone |= set(chance.sample(ids, chance.choice([0, 0, min(3, len(ids))])))
-        history.carry_out(check_twins(history.graph(), kept, ELEMENTS, **how))
-        check_twins(history.graph(), kept, ELEMENTS, **how)
+        history.carry_out(check_twins(history.graph(), kept, ELEMENTS, durability=durability))
+        check_twins(history.graph(), kept, ELEMENTS, durability=durability)
         history.collect(kept)
 
 

@@ -32,9 +32,9 @@ def test_one_edge_is_as_large_as_it_is(nbytes):
     assert sizes.nbytes(sizes.spread(nbytes)) == pytest.approx(nbytes, rel=0.01, abs=1)
 
 
-@given(st.integers(0, 2**70), st.integers(1, 2**40), st.sampled_from([0.5, 0.7, 1.0]))
-def test_any_size_gives_a_finite_spread_and_merging_never_shrinks(nbytes, elements, drift):
-    sizes = Sizes(elements, drift)
+@given(st.integers(0, 2**70), st.integers(1, 2**40))
+def test_any_size_gives_a_finite_spread_and_merging_never_shrinks(nbytes, elements):
+    sizes = Sizes(elements)
     spread = sizes.spread(nbytes)
     assert 0 < spread < math.inf
     assert 0 <= sizes.nbytes(spread) <= sizes.nbytes(2 * spread) <= sizes.nbytes(100_000 * spread)
@@ -56,19 +56,10 @@ def test_sums_of_independent_deltas_are_as_large_as_estimated(scale, count):
     assert merged < 0.8 * count * one
 
 
-def test_deltas_that_agree_grow_faster():
-    deltas = 16
-    drifting, diffusing = Sizes(ELEMENTS, 1.0), Sizes(ELEMENTS)
-    one = ELEMENTS // 8
-    assert drifting.nbytes(deltas * drifting.spread(one)) > 1.5 * diffusing.nbytes(
-        deltas * diffusing.spread(one)
-    )
-
-
-@pytest.mark.parametrize("bad", [(0, 0.5), (1, 0.4), (1, 1.1)])
-def test_senseless_parameters_are_refused(bad):
+@pytest.mark.parametrize("bad", [0, -1])
+def test_a_senseless_number_of_weights_is_refused(bad):
     with pytest.raises(ValueError, match="must be"):
-        Sizes(*bad)
+        Sizes(bad)
 
 
 def node(name, base, seq, nbytes=1000):
