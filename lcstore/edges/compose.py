@@ -329,17 +329,9 @@ class Composer:
 
     def proved(self, tensor: int, track: Array) -> Array:
         """Return the flat value of which this is the track, as `values` does, and check its digest."""
-        self._prove(tensor, track)
-        return self.rounded(tensor, track)
-
-    def prove(self, tensor: int) -> None:
-        """Check the digest of a wanted tensor."""
-        spec = self.layout.tensors[tensor]
-        self._prove(tensor, self.pools[spec.pool][spec.offset : spec.offset + spec.size])
-
-    def _prove(self, tensor: int, track: Array) -> None:
         if digest_of(self.layout.tensors[tensor], track) != self.columns.digest[tensor]:
             self._refuse(tensor)
+        return self.rounded(tensor, track)
 
     def _refuse(self, tensor: int) -> NoReturn:
         name = self.layout.tensors[tensor].name

@@ -196,10 +196,6 @@ class Listing:
         """Return the keys below a folder, in order."""
         return sorted(self.by_folder.get(folder, ()))
 
-    def discard(self, key: str) -> None:
-        """Leave a key out."""
-        self.by_folder[key.partition("/")[0]].remove(key)
-
     def check_names(self) -> None:
         """Refuse, with `CorruptionError`, a name in a folder of records that no record can have.
 

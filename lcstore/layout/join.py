@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout, Part
 from lcstore.layout.qualified import FIRST_PART, qualified
 from lcstore.layout.shards import misfit
@@ -24,7 +24,7 @@ from lcstore.state.torchsays import Notes
 from lcstore.state.tree import structure_names
 
 
-def join(parts: Sequence[tuple[str, Layout]], error: type[LcstoreError] = CorruptionError) -> Layout:
+def join(parts: Sequence[tuple[str, Layout]]) -> Layout:
     """Return one layout of the tensors of all parts.
 
     Its pools are those of the parts, each named after its part too (`qualified`), and its tensors follow
@@ -35,12 +35,10 @@ def join(parts: Sequence[tuple[str, Layout]], error: type[LcstoreError] = Corrup
     parts
         Name and layout of each part, in the order of the names. A single part 0 of whole tensors is its own
         joint layout.
-    error
-        What is raised.
 
     Raises
     ------
-    LcstoreError
+    CorruptionError
         Shards of a tensor overlap, leave gaps or differ in dtype, or what one part has for a container is
         something else in another.
     """
@@ -59,9 +57,9 @@ def join(parts: Sequence[tuple[str, Layout]], error: type[LcstoreError] = Corrup
             pools[qualified(name, pool.name)] = replace(pool, name=qualified(name, pool.name))
         notes.made.update(layout.notes.made)
         notes.updates.update(layout.notes.updates)
-        structure = layout.structure if structure is None else _merge(structure, layout.structure, (), error)
+        structure = layout.structure if structure is None else _merge(structure, layout.structure, ())
     found = Layout(structure, tuple(tensors), pools, tuple(joined), notes)
-    _check_shards(found, error)
+    _check_shards(found)
     return found
 
 
@@ -75,28 +73,30 @@ def leaf_places(layout: Layout) -> list[list[tuple[int, int]]]:
     return list(found.values())
 
 
-def _check_shards(layout: Layout, error: type[LcstoreError]) -> None:
+def _check_shards(layout: Layout) -> None:
     for places in layout.shards:
         specs = [layout.tensors[place] for place in places]
         name, shape = specs[0].name, specs[0].whole_shape
         if any((spec.whole_shape, spec.dtype) != (shape, specs[0].dtype) for spec in specs):
-            raise error(f"the shards of the tensor at {where(name)} are of tensors of other shapes or dtypes")
+            raise CorruptionError(
+                f"the shards of the tensor at {where(name)} are of tensors of other shapes or dtypes"
+            )
         wrong = misfit(shape, [spec.box for spec in specs])
         if wrong is not None:
-            raise error(f"the shards of the tensor at {where(name)} {wrong}")
+            raise CorruptionError(f"the shards of the tensor at {where(name)} {wrong}")
 
 
-def _merge(one: Structure, other: Structure, path: Name, error: type[LcstoreError]) -> Structure:
+def _merge(one: Structure, other: Structure, path: Name) -> Structure:
     """Return a structure with all that two have."""
     if one == other:
         return one
     if any(node in (TENSOR, LEAF) or tied_to(node) is not None for node in (one, other)):
-        raise error(f"two parts have values of two kinds at {where(path)}")
+        raise CorruptionError(f"two parts have values of two kinds at {where(path)}")
     kind, keys, children = open_structure(one)
     other_kind, other_keys, other_children = open_structure(other)
     if kind != other_kind or (kind in ("list", "tuple") and len(keys) != len(other_keys)):
-        raise error(f"two parts have unlike containers at {where(path)}")
+        raise CorruptionError(f"two parts have unlike containers at {where(path)}")
     found: dict[Component, Structure] = dict(zip(keys, children, strict=True))
     for key, child in zip(other_keys, other_children, strict=True):
-        found[key] = _merge(found[key], child, (*path, key), error) if key in found else child
+        found[key] = _merge(found[key], child, (*path, key)) if key in found else child
     return to_structure(kind, list(found), list(found.values()))

@@ -131,11 +131,6 @@ class PoolSpec:
         return pool_align(self.role)
 
     @property
-    def is_optimizer(self) -> bool:
-        """Whether all that the pool holds is the state of an optimizer, which a reader can do without."""
-        return is_optimizer_pool(self.stem)
-
-    @property
     def storage_dtype(self) -> str:
         """Name of the dtype that Zarr sees: ``"uint16"`` for bfloat16."""
         return str(storage_dtype(self.dtype))

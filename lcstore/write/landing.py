@@ -44,11 +44,6 @@ class Landing:
         self._shape: dict[Name, tuple[Any, ...]] = {}
         self._strips: list[_Strip] = []
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of this machine's memory that are held."""
-        return sum(strip.host.size for strip in self._strips)
-
     def begin(self, tensors: Mapping[Name, HostArray]) -> dict[Name, Array]:
         """Begin to copy tensors on GPUs; return where their elements are, in C order, after `wait`."""
         self.wait()

@@ -49,11 +49,6 @@ class Buffers:
         self._held: dict[Name, Array] = {}
         self._landing = Landing(gpu_memory)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of this machine's memory that are held."""
-        return sum(array.nbytes for array in self._held.values()) + self._landing.nbytes
-
     def land(self, tensors: Sequence[tuple[Name, HostArray]]) -> dict[Name, Array]:
         """Return the elements of those tensors that lie on GPUs, in C order, in memory of this.
 

@@ -24,7 +24,7 @@ from lcstore.layout import layoutjson
 from lcstore.layout.layout import Layout, make_layout
 from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.layout.shards import Shard
-from lcstore.layout.specs import ALIGN, chunk_elements
+from lcstore.layout.specs import ALIGN, chunk_elements, is_optimizer_pool
 from lcstore.limits import MAX_POOL_ELEMENTS
 
 GIB = 1 << 30
@@ -145,7 +145,7 @@ def test_names_and_alignment_of_pools():
     assert layout.pools["weights-float32"].size == 3 * ALIGN
     assert layout.pools["plain-float32"].size == 3 + 17
     assert layout.pools["weights-bfloat16"].storage_dtype == "uint16"
-    assert [name for name, pool in layout.pools.items() if pool.is_optimizer] == [
+    assert [name for name, pool in layout.pools.items() if is_optimizer_pool(pool.stem)] == [
         "first-float32",
         "second-float32",
         "plain_optim-float32",

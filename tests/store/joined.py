@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
-from lcstore.errors import InvalidInputError, StorageError
+from lcstore.errors import CorruptionError, InvalidInputError, StorageError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, PartBody
 from lcstore.format.strictjson import dumps
@@ -98,7 +98,10 @@ def join_parts(edge: str, base: str, parts: Sequence[tuple[PartBody, Layout]]) -
         raise InvalidInputError(f"the parts of an edge are numbered, each once, not {', '.join(names)}")
     if len({part.exact is None for part, _ in ordered}) > 1:
         raise InvalidInputError("some parts keep an exact value, and others do not: all must do the same")
-    joined = join([(part.name, layout) for part, layout in ordered], InvalidInputError)
+    try:
+        joined = join([(part.name, layout) for part, layout in ordered])
+    except CorruptionError as error:
+        raise InvalidInputError(error.message) from error
     _check_leaves(joined, [part for part, _ in ordered])
     return EdgeBody(edge, base, tuple(part for part, _ in ordered))
 
