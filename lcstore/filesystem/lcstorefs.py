@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from difflib import get_close_matches
+from errno import EISDIR, ENOENT, EROFS, ESTALE
 from itertools import islice
 from typing import Any, Final, NoReturn
 
@@ -25,9 +25,7 @@ _LOOKED_AT: Final = 5_000
 class NoFileError(NotFoundError, FileNotFoundError):
     """There is no such state, or no such file of it."""
 
-    def __init__(self, message: str, *, key: str | None = None, step: int | None = None) -> None:
-        super().__init__(message, key=key, step=step)
-        self.errno = errno.ENOENT
+    errno = ENOENT
 
 
 class GoneError(LcstoreError, OSError):
@@ -37,20 +35,14 @@ class GoneError(LcstoreError, OSError):
     """
 
     kind = "gone"
-
-    def __init__(self, message: str, *, key: str | None = None, step: int | None = None) -> None:
-        super().__init__(message, key=key, step=step)
-        self.errno = errno.ESTALE
+    errno = ESTALE
 
 
 class ReadOnlyFilesError(ReadOnlyError, OSError):
     """Files of states are read; states are saved with `Store.save`."""
 
     kind = "read-only"
-
-    def __init__(self, message: str, *, key: str | None = None, step: int | None = None) -> None:
-        super().__init__(message, key=key, step=step)
-        self.errno = errno.EROFS
+    errno = EROFS
 
 
 class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -227,7 +219,7 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _file(self, path: str) -> File:
         _, found = self._found(path)
         if not isinstance(found, File):
-            raise IsADirectoryError(errno.EISDIR, f"a folder: `ls({path!r})` lists it", path)
+            raise IsADirectoryError(EISDIR, f"a folder: `ls({path!r})` lists it", path)
         return found
 
     # Writing --------------------------------------------------------------------------------------------
