@@ -21,7 +21,7 @@ from lcstore.format.labels import At
 from lcstore.graph.graph import Graph
 from lcstore.index.kinds import is_store
 from lcstore.index.resolve import no_store
-from lcstore.read.find import find
+from lcstore.read.find import snapshot_at
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
 from lcstore.storage.backend import Backend
@@ -159,7 +159,7 @@ class States:
             tags = {quoted((tag,))[0]: tag for tag in self._reader.index.tagged()}
             at = tags.get(at, unquoted(at) if at.startswith("best:") else at)
         try:
-            return find(self._reader, at, _loaded, listed=True)
+            return snapshot_at(self._reader, at, listed=True)
         except (InvalidInputError, NotFoundError) as error:
             if _SLASHED.search(error.message):
                 error.message += "; in a path the / of a name is written ~1"
@@ -206,8 +206,3 @@ def _backend_of(where: Any, options: Mapping[str, Any], protocol: str | None) ->
         return backend_at(fs, fs._strip_protocol(where), shown, read_only=protocol)
     path = where.lstrip("/") if protocol == "memory" else where
     return open_backend(path if "://" in path else f"{protocol}://{path}", options)
-
-
-def _loaded(snapshot: Snapshot) -> Snapshot:
-    snapshot.using(lambda state: state.node)
-    return snapshot

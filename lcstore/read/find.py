@@ -97,14 +97,14 @@ def find(
             failed = error, name.node, situation
 
 
-def snapshot_at(reader: Reader, at: At) -> Snapshot:
+def snapshot_at(reader: Reader, at: At, *, listed: bool = False) -> Snapshot:
     """Return a state of which the record and the layout are read; errors as for `find`."""
 
     def loaded(snapshot: Snapshot) -> Snapshot:
         snapshot.using(lambda state: state.node)
         return snapshot
 
-    return find(reader, at, loaded)
+    return find(reader, at, loaded, listed=listed)
 
 
 def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt: OnCorrupt) -> T:
