@@ -12,8 +12,7 @@ from benchmarks.workloads_cache import Tensors, Trace
 from lcstore.edges import grid
 from lcstore.edges.deltas import apply_delta
 from lcstore.layout.layout import make_layout
-from lcstore.state.frameworks import HostArray
-from lcstore.state.names import Name, format_name
+from lcstore.state.names import format_name
 from lcstore.state.tree import flatten
 from lcstore.track.draft import Draft
 from lcstore.track.policy import Policy, settled
@@ -62,11 +61,10 @@ def block(saves: Trace, later: int, elements: int, starts: Sequence[int] = START
 def draft(track: Track, state: object, policy: Policy) -> Draft:
     """Begin a save of `state` on a bare track, as a store does of a run that goes on for long."""
     flat = flatten(state)
-    tensors: list[tuple[Name, HostArray]] = flat.tensors
     layout = make_layout(
-        flat.structure, layout_entries(tensors, policy, set()), track.layout, fresh=track.layout is None
+        flat.structure, layout_entries(flat, policy, set()), track.layout, fresh=track.layout is None
     )
-    arrays = [np.ascontiguousarray(host.array).reshape(-1) for _, host in tensors]
+    arrays = [np.ascontiguousarray(host.array).reshape(-1) for _, host in flat.tensors]
     return track.draft(layout, arrays, settled(policy), anchor=track.layout is None)
 
 

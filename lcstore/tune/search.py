@@ -313,19 +313,10 @@ class _Search:
 
 def tunable(flat: FlatState, policy: Policy) -> dict[Name, int]:
     """Return the tensors of weights whose error a policy decides, with their elements."""
-    entries = layout_entries(
-        flat.tensors,
-        policy,
-        set(),
-        types=flat.types,
-        ties=flat.ties,
-        said=flat.said,
-        counted=flat.counted,
-    )
     given = [glob for glob, rule in policy.rules.items() if isinstance(rule, str)]
     found = {
         entry.name: math.prod(entry.shape)
-        for entry in entries
+        for entry in layout_entries(flat, policy, set())
         if entry.role == "weights" and not any(match(glob, entry.name) for glob in given)
     }
     if not found:

@@ -185,15 +185,7 @@ class EdgeWrite:
         self.written = Written(
             self._backend, secrets.token_hex(16), durability=self._durability, requests=self._requests
         )
-        entries = layout_entries(
-            staged.flat.tensors,
-            quality.policy,
-            self.plain.keys(),
-            types=staged.flat.types,
-            ties=staged.flat.ties,
-            said=staged.flat.said,
-            counted=staged.flat.counted,
-        )
+        entries = layout_entries(staged.flat, quality.policy, self.plain.keys())
         anchor = self.base is None
         covered = covered_roles(self._durability.parity)
         layout = make_layout(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from typing import Final
 
 import numpy as np
@@ -11,11 +11,10 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.dtypes import dtype_name
 from lcstore.layout.layout import Entry
-from lcstore.layout.shards import Shard
-from lcstore.state.frameworks import HostArray
 from lcstore.state.moments import Tensor, guess_roles
 from lcstore.state.names import Name
 from lcstore.state.roles import Role, is_optimizer
+from lcstore.state.tree import FlatState
 from lcstore.track.policy import Policy
 
 #: Small tensors are plain while all of them together stay under this part of the edge's coded bytes.
@@ -25,56 +24,33 @@ SMALL_SHARE: Final = 0.02
 _EXPECTED_BYTES, _LEAST_BYTES = 0.1, 0.02
 
 
-def layout_entries(
-    tensors: Sequence[tuple[Name, HostArray]],
-    policy: Policy,
-    plain: Set[Name],
-    shards: Mapping[Name, Shard] | None = None,
-    types: Mapping[Name, str] | None = None,
-    ties: Mapping[Name, Name] | None = None,
-    said: Mapping[Name, Role] | None = None,
-    counted: Set[Name] = frozenset(),
-) -> list[Entry]:
+def layout_entries(flat: FlatState, policy: Policy, plain: Set[Name]) -> list[Entry]:
     """Return the entries of a layout: every tensor with its role.
 
     Parameters
     ----------
-    tensors
-        As flattened.
+    flat
+        The state.
     policy
         The store's.
     plain
         Names of tensors that no grid holds, and that are plain for it.
-    shards
-        Of tensors of which this is a rectangle: which one.
-    types
-        Of `FlatState`: what named tuples are called.
-    ties
-        Of `FlatState`: further names of tensors, which say what they are as well.
-    said
-        Of `FlatState`: roles that names do not decide.
-    counted
-        Of `FlatState`: where a plain number is called ``count``.
     """
-    cut, tied = shards or {}, ties or {}
-    whole = [
-        Tensor(name, host.array.dtype, cut[name].whole if name in cut else host.array.shape)
-        for name, host in tensors
-    ]
-    alike = {tensor.name: tensor for tensor in whole} if tied else {}
-    others = [alike[name]._replace(name=other) for other, name in tied.items()]
-    roles = guess_roles([*whole, *others], types or {}, said or {}, counted)
+    tensors = [Tensor(name, host.array.dtype, host.array.shape) for name, host in flat.tensors]
+    alike = {tensor.name: tensor for tensor in tensors} if flat.ties else {}
+    others = [alike[name]._replace(name=other) for other, name in flat.ties.items()]
+    roles = guess_roles([*tensors, *others], flat.types, flat.said, flat.counted)
     names: dict[Name, dict[Name, Role]] = {}
-    for (other, name), guessed in zip(tied.items(), roles[len(whole) :], strict=True):
+    for (other, name), guessed in zip(flat.ties.items(), roles[len(tensors) :], strict=True):
         names.setdefault(name, {})[other] = guessed
     entries = []
-    for (name, host), guessed in zip(tensors, roles, strict=False):
+    for (name, host), guessed in zip(flat.tensors, roles, strict=False):
         more = names.get(name)
         role = policy.role(name, guessed) if more is None else _role({name: guessed, **more}, policy)
         array = host.array
         role = "plain" if name in plain else role
-        entries.append(Entry(name, array.shape, dtype_name(array.dtype), role, host.framework, cut.get(name)))
-    return _small_plain(entries, [host.array.nbytes for _, host in tensors])
+        entries.append(Entry(name, array.shape, dtype_name(array.dtype), role, host.framework))
+    return _small_plain(entries, [host.array.nbytes for _, host in flat.tensors])
 
 
 def _role(guessed: Mapping[Name, Role], policy: Policy) -> Role:

@@ -217,7 +217,7 @@ def stored():
     flat = flatten({"w": parameter, "p": pair(told=(1, torch.float32)), "o": torch.optim.SGD([parameter])})
     layout = make_layout(
         flat.structure,
-        layout_entries(flat.tensors, lcstore.Policy(), set(), said=flat.said),
+        layout_entries(flat, lcstore.Policy(), set()),
         notes=flat.notes,
     )
     assert Layout.from_json(json.loads(json.dumps(layout.to_json()))) == layout
@@ -256,8 +256,7 @@ def test_notes_that_lie(apply):
 def test_notes_of_several_writers_are_joined():
     parts = [flatten({"a": pair()}), flatten({"b": pair()})]
     layouts = [
-        make_layout(f.structure, layout_entries(f.tensors, lcstore.Policy(), set()), notes=f.notes)
-        for f in parts
+        make_layout(f.structure, layout_entries(f, lcstore.Policy(), set()), notes=f.notes) for f in parts
     ]
     joined = join([(str(number), layout) for number, layout in enumerate(layouts)])
     assert [*joined.notes.made] == [("a",), ("b",)]

@@ -41,7 +41,8 @@ class Host:
     def draft(self, state: Any, shards: dict[Name, Shard], *, anchor: bool, exact: bool = False):
         """Begin a save of what this writer has; return the draft and its plain values."""
         flat = flatten(state)
-        entries = layout_entries(flat.tensors, POLICY, set(), shards)
+        whole = layout_entries(flat, POLICY, set())
+        entries = [entry._replace(shard=shards.get(entry.name)) for entry in whole]
         layout = make_layout(flat.structure, entries, self.track.layout, fresh=anchor)
         arrays = [flat_array(host.array) for _, host in flat.tensors]
         return self.track.draft(layout, arrays, POLICY, anchor=anchor, exact=exact), flat.leaves

@@ -21,7 +21,7 @@ from lcstore.write.entries import SMALL_SHARE, layout_entries
 
 
 def roles_of(state, policy=PRESETS["balanced"]):
-    return {entry.name[-1]: entry.role for entry in layout_entries(flatten(state).tensors, policy, set())}
+    return {entry.name[-1]: entry.role for entry in layout_entries(flatten(state), policy, set())}
 
 
 def test_what_is_not_recognised_is_exact():
@@ -108,7 +108,7 @@ def test_small_tensors_are_exact_before_moments_of_one_dimension_are():
     state = {"model": {"a.weight": big}, "optim": {"state": {0: vectors}}}
 
     def roles(state):
-        entries = layout_entries(flatten(state).tensors, PRESETS["balanced"], set())
+        entries = layout_entries(flatten(state), PRESETS["balanced"], set())
         return {"/".join(map(str, entry.name[2:])): entry.role for entry in entries[1:]}
 
     assert set(roles(state).values()) == {"plain"}

@@ -14,8 +14,7 @@ import lcstore
 from lcstore.edges.columns import ADD
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layout import Layout, make_layout
-from lcstore.state.frameworks import HostArray
-from lcstore.state.names import Name, format_name
+from lcstore.state.names import format_name
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track import stepsizes
@@ -34,9 +33,8 @@ def filled(shape, value=1.0):
 
 def planned(state, policy=WEIGHTED) -> tuple[Layout, list[np.ndarray]]:
     flat = flatten(state)
-    tensors: list[tuple[Name, HostArray]] = flat.tensors
-    layout = make_layout(flat.structure, layout_entries(tensors, policy, set()), notes=flat.notes)
-    return layout, [np.ascontiguousarray(host.array).reshape(-1) for _, host in tensors]
+    layout = make_layout(flat.structure, layout_entries(flat, policy, set()), notes=flat.notes)
+    return layout, [np.ascontiguousarray(host.array).reshape(-1) for _, host in flat.tensors]
 
 
 def owners(state, policy=WEIGHTED) -> dict[str, str]:

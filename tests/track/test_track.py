@@ -338,7 +338,7 @@ def test_a_lossless_policy_keeps_every_bit():
     from lcstore.write.entries import layout_entries
 
     flat = flatten({"model": {"a.weight": np.ones((64, 64), np.float32)}})
-    (entry,) = layout_entries(flat.tensors, PRESETS["lossless"], set())
+    (entry,) = layout_entries(flat, PRESETS["lossless"], set())
     assert entry.role == "plain"
 
 
