@@ -8,7 +8,7 @@ still needed by none is deleted, when it was condemned at least a grace ago by t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
@@ -26,11 +26,10 @@ from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
 from lcstore.index.leftovers import Leavings, bytes_left, left_over, take_away, untouched
 from lcstore.index.marked import next_seq
-from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.afterwards import collected_from
 from lcstore.maintain.collected import CollectReport, together
-from lcstore.maintain.dead import Silence, check_dead, check_still
+from lcstore.maintain.dead import Silence, check_dead, check_still, when_stored
 from lcstore.maintain.full import nothing_goes
 from lcstore.maintain.secondcopies import copies_of, put_late_copies
 from lcstore.maintain.sizing import bytes_of
@@ -96,10 +95,6 @@ class Collector:
     def is_cut_short(self) -> bool:
         """Whether less is waited than the store asks for."""
         return self.grace < self.least
-
-    @property
-    def _layout(self) -> Callable[[str], Layout]:
-        return self.index.layout
 
     def run(self, *, dry_run: bool) -> CollectReport:
         """Collect, or say what would be collected.
@@ -202,7 +197,7 @@ class Collector:
 
     def _judged(self, before: Contents | None) -> tuple[Contents, Verdict]:
         def verdict(contents: Contents) -> Verdict:
-            return judge(contents, self._layout, self.durability)
+            return judge(contents, self.index.layout, self.durability)
 
         return judged_contents(self.backend, verdict, before, self.on_progress)
 
@@ -229,7 +224,8 @@ class Collector:
         if not seconds or not found:
             return dict.fromkeys(found, 0.0)
         now = time.time() if self.dry_run else storage_clock(self.backend)
-        created = list(spread(self._created, found, phase="ages", on_progress=self.on_progress))
+        asked = partial(when_stored, self.backend)
+        created = list(spread(asked, found, phase="ages", on_progress=self.on_progress))
         if now is None or (self.dry_run and all(at is None for at in created)):
             if not self.grace:
                 return {}
@@ -239,11 +235,6 @@ class Collector:
                 "it can be collected only in a store made with grace=0"
             )
         return {key: now - at for key, at in zip(found, created, strict=True) if at is not None}
-
-    def _created(self, key: str) -> float | None:
-        with suppress(NotFoundError):
-            return self.backend.created(key)
-        return None
 
     @staticmethod
     def _new(contents: Contents, scopes: Iterable[Scope]) -> list[Scope]:

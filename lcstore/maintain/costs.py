@@ -67,7 +67,7 @@ def restore_costs(compactor: Compactor) -> RestoreCosts:
         Plans what a compaction would add.
     """
     graph = compactor.index.refresh(full=True)
-    names = sorted(graph.shown(), key=_order)
+    names = sorted(graph.shown(), key=lambda name: name.order)
     try:
         planned = compactor.plan(graph=graph)
     except LcstoreError as error:
@@ -80,10 +80,6 @@ def restore_costs(compactor: Compactor) -> RestoreCosts:
         bytes_before=planned.stored_before,
         bytes_after=planned.stored_after,
     )
-
-
-def _order(name: NodeName) -> tuple[int, int, str]:
-    return name.order
 
 
 def _with(graph: Graph, planned: Plan) -> Graph:

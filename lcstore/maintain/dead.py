@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -149,20 +151,20 @@ def _last_saves(names: Iterable[NodeName]) -> list[str]:
 
 def _times(backend: Backend, wanted: list[str], *, dry_run: bool) -> tuple[float, dict[str, float | None]]:
     """Return what time it is, and when each object was stored; None where it is gone."""
-
-    def created(key: str) -> float | None:
-        try:
-            return backend.created(key)
-        except NotFoundError:
-            return None
-
-    at = dict(zip(wanted, spread(created, wanted), strict=True))
+    at = dict(zip(wanted, spread(partial(when_stored, backend), wanted), strict=True))
     now = time.time() if dry_run else storage_clock(backend)
     if now is None or (wanted and all(moment is None for moment in at.values())):
         raise StorageError(
             "this target does not tell when an object was stored: nothing shows that a run is dead"
         )
     return now, at
+
+
+def when_stored(backend: Backend, key: str) -> float | None:
+    """Return when an object was stored, by the storage's clock; None where it is gone or nothing tells."""
+    with suppress(NotFoundError):
+        return backend.created(key)
+    return None
 
 
 def _needed(saves: list[float], grace: float) -> float:
