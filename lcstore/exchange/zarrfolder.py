@@ -14,6 +14,7 @@ from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import ENTRY, Manifest
 from lcstore.exchange.outgoing import Outgoing
 from lcstore.limits import check_unstored
+from lcstore.state.names import nested
 
 _CHUNK_BYTES: Final = 32 << 20
 #: Zarr leaves out chunks that equal zero, and so do some of which bits are set: negative zeros.
@@ -75,14 +76,7 @@ def read_zarr(path: str, where: str) -> Held:
         raise CorruptionError(f"{where} is no whole group of Zarr: {error!s:.200}") from error
     if isinstance(said, str):
         return Held(Manifest.from_bytes(said.encode(), where).tree(arrays, where))
-    tree: dict[str, Any] = {}
-    for key, array in arrays.items():
-        *above, last = key.split("/")
-        inner = tree
-        for part in above:
-            inner = inner.setdefault(part, {})
-        inner[last] = array
-    return Held(tree)
+    return Held(nested((key.split("/"), array) for key, array in arrays.items()))
 
 
 def _bytes_in(folder: str) -> int:

@@ -177,17 +177,6 @@ class Later(Mapping[str, Entry]):
         return len(self._entries)
 
 
-def nested(entries: Iterable[tuple[Sequence[str], Entry]]) -> Folder:
-    """Return the folder in which entries lie by the parts of their paths."""
-    top: dict[str, Entry] = {}
-    for parts, entry in entries:
-        folder = top
-        for part in parts[:-1]:
-            folder = folder.setdefault(part, {})  # type: ignore[assignment]
-        folder[parts[-1]] = entry
-    return top
-
-
 def entry_at(folder: Folder, parts: Iterable[str]) -> Entry | None:
     """Return what lies at a path in a folder; None where nothing does."""
     found: Entry | None = folder

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from lcstore.filesystem.decoded import Decoded, Where
-from lcstore.filesystem.files import Entry, File, Folder, Later, Literal, nested
+from lcstore.filesystem.files import Entry, File, Folder, Later, Literal
 from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import npy_file, safetensors_file
@@ -17,7 +17,7 @@ from lcstore.filesystem.zarrnodes import state_hierarchy
 from lcstore.once import once
 from lcstore.read.snapshot import Snapshot
 from lcstore.state.leaves import encode_leaf, is_leaf
-from lcstore.state.names import Name, format_name
+from lcstore.state.names import Name, format_name, nested
 
 #: The one key of a safetensors header that is no tensor.
 _METADATA: Final = "__metadata__"

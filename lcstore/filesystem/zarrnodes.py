@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.filesystem.decoded import Decoded
-from lcstore.filesystem.files import Elements, Entry, File, Folder, Literal, Zeros, nested
+from lcstore.filesystem.files import Elements, Entry, File, Folder, Literal, Zeros
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import shown_dtype
 from lcstore.format.keyforms import is_number
-from lcstore.state.names import Name, format_name
+from lcstore.state.names import Name, format_name, nested
 
 #: What a chunk has at most, as long as it is more than one element.
 _CHUNK_BYTES: Final = 4 << 20

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import keras
 
 from lcstore.errors import InvalidInputError
+from lcstore.state.names import nested
 from lcstore.units import SHOWN, listed
 
 Tree: TypeAlias = dict[str, Any]
@@ -172,14 +173,8 @@ def _by_path(variables: Iterable[Any]) -> dict[str, Any]:
 
 def _tree(variables: Iterable[Any]) -> Tree:
     """Return the values of variables, as numpy arrays, by the parts of their paths."""
-    found: Tree = {}
-    for path, variable in _by_path(variables).items():
-        *above, name = path.split("/")
-        place = found
-        for one in above:
-            place = place.setdefault(one, {})
-        place[name] = keras.ops.convert_to_numpy(variable)
-    return found
+    values = {path: keras.ops.convert_to_numpy(variable) for path, variable in _by_path(variables).items()}
+    return nested((path.split("/"), value) for path, value in values.items())
 
 
 def _flat(tree: Tree, above: str = "") -> dict[str, Any]:

@@ -18,10 +18,10 @@ no parts (the state)       the empty text
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lcstore.errors import InvalidInputError
 
@@ -151,6 +151,17 @@ def leading(path: Name) -> list[str]:
     for part in map(_format_part, path):
         found.append(f"{found[-1]}/{part}" if len(found) > 1 else part)
     return found
+
+
+def nested(values: Iterable[tuple[Sequence[Any], Any]]) -> dict[Any, Any]:
+    """Return values in dicts within dicts, as the parts of their names say."""
+    top: dict[Any, Any] = {}
+    for parts, value in values:
+        inner = top
+        for part in parts[:-1]:
+            inner = inner.setdefault(part, {})
+        inner[parts[-1]] = value
+    return top
 
 
 def _split(pattern: str) -> list[str]:

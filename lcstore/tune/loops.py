@@ -15,7 +15,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
 from lcstore.format import keys
-from lcstore.state.names import Name
+from lcstore.state.names import Name, nested
 from lcstore.state.tree import FlatState, flatten, select, unflatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.store.opening import open_store
@@ -118,7 +118,7 @@ class Sampled:
         for error in asked:
             loop = Loop(uniform(base, error), len(self.states))
             for state in self.states:
-                loop.save(_nested({name: state[name] for name in group.names if name in state}))
+                loop.save(nested((name, state[name]) for name in group.names if name in state))
             found.append(loop.error if loop.error > 0 else error)
             sizes.append(loop.nbytes * self._every)
             loop.close()
@@ -152,17 +152,6 @@ def check_count(states: int) -> None:
     """Refuse a run that is too short: its first state is an anchor, and errors build up over deltas."""
     if states < 4:
         raise InvalidInputError(f"tuning takes 4 states of a run or more, one after another, not {states}")
-
-
-def _nested(tensors: dict[Name, Array]) -> Any:
-    """Return a state of dicts with these tensors at their names."""
-    tree: dict[Any, Any] = {}
-    for name, array in tensors.items():
-        below = tree
-        for part in name[:-1]:
-            below = below.setdefault(part, {})
-        below[name[-1]] = array
-    return tree
 
 
 def _is_chunk(key: str) -> bool:
