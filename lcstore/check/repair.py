@@ -332,15 +332,7 @@ class _Repair:
             markkeys.EXACT_VALUE: "its exact value is lost; its track is kept",
         }
         message = words.get(what, f"its {what.replace('.', ' ')} is lost; the rest is kept")
-        marks = self.store.marks
-        if what == markkeys.WHOLE_STATE:
-            marks = replace(marks, retired=marks.retired | {node})
-        elif what == markkeys.EXACT_VALUE:
-            marks = replace(marks, inexact=marks.inexact | {node})
-        else:
-            pools = marks.stripped.get(node, frozenset()) | {what.removeprefix("pool.")}
-            marks = replace(marks, stripped=marks.stripped | {node: pools})
-        self.store.see(marks)
+        self.store.see(self.store.marks.with_retired([markkeys.parse_retired_key(mark.key())]))
         self._note("retire", mark.key(), f"{message}: {harm.cause}", name.step)
 
     def _note(self, deed: Deed, key: str, message: str, step: int | None) -> None:

@@ -16,7 +16,7 @@ from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
 from lcstore.index.lost import lost_edges, lost_nodes
-from lcstore.index.marked import Marks, lines, marks_of, pins_by_node
+from lcstore.index.marked import Marks, lines, pins_by_node
 from lcstore.once import once
 from lcstore.storage.backend import Backend
 from lcstore.storage.targets import keeps_twice
@@ -260,6 +260,6 @@ class Listing:
 
     def marks(self, nodes: Container[str]) -> Marks:
         """Return what is retired, pinned and condemned, `nodes` being those that are there."""
-        return marks_of(
-            self.retired, pins_by_node(self.named, nodes), self.condemned, lines(self.named, nodes)
-        )
+        pinned, condemned = frozenset(pins_by_node(self.named, nodes)), frozenset(self.condemned)
+        kept = Marks(pinned=pinned, condemned=condemned, came_from=lines(self.named, nodes))
+        return kept.with_retired(self.retired)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Container, Iterable
+from dataclasses import dataclass, field, replace
 
 from lcstore.format import markkeys
 from lcstore.graph.graph import Graph
@@ -75,30 +75,22 @@ class Marks:
             graph.condemn(edge=edge)
         graph.came_from.update(self.came_from)
 
-
-def marks_of(
-    retired: Iterable[markkeys.RetiredName],
-    pinned: Iterable[str],
-    condemned: Iterable[markkeys.CondemnedName],
-    came_from: Mapping[str, str],
-) -> Marks:
-    """Put the names of marks together."""
-    stripped: defaultdict[str, set[str]] = defaultdict(set)
-    whats: defaultdict[str, set[str]] = defaultdict(set)
-    for name in retired:
-        if name.pool is not None:
-            stripped[name.node].add(name.pool)
-        else:
-            whats[name.what].add(name.node)
-    return Marks(
-        retired=frozenset(whats[markkeys.WHOLE_STATE]),
-        pinned=frozenset(pinned),
-        inexact=frozenset(whats[markkeys.EXACT_VALUE]),
-        superseded=frozenset(whats[markkeys.SUPERSEDED]),
-        stripped={node: frozenset(pools) for node, pools in stripped.items()},
-        condemned=frozenset(condemned),
-        came_from={**came_from},
-    )
+    def with_retired(self, names: Iterable[markkeys.RetiredName]) -> Marks:
+        """Return what is marked, once more is let go of."""
+        whats: defaultdict[str, set[str]] = defaultdict(set)
+        stripped = defaultdict(frozenset, self.stripped)
+        for name in names:
+            if name.pool is not None:
+                stripped[name.node] |= {name.pool}
+            else:
+                whats[name.what].add(name.node)
+        return replace(
+            self,
+            retired=self.retired | whats[markkeys.WHOLE_STATE],
+            inexact=self.inexact | whats[markkeys.EXACT_VALUE],
+            superseded=self.superseded | whats[markkeys.SUPERSEDED],
+            stripped={**stripped},
+        )
 
 
 def lines(named: Iterable[markkeys.TagName], nodes: Container[str]) -> dict[str, str]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
 
 import numpy as np
 
@@ -37,8 +36,6 @@ from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
-
-_POOL: Final = "pool."
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,11 @@ def forecast(
     if collected is not None and left is not None:
         deleted = collected.deleted_bytes
         now += deleted - collected.deleted_leftover_bytes  # these were counted
-    _let_go(contents, going)
+    names = [markkeys.RetiredName(one.node, one.what, "") for one in going]
+    contents.marks = contents.marks.with_retired(names)
+    for name in names:
+        if name.what == markkeys.WHOLE_STATE:
+            contents.graph.hide(name.node)
     without, _ = _kept(contents, layout, durability, sizes)
     made = _plan(contents, layout, compactor)
     closed = closed_folder(backend)
@@ -296,20 +297,6 @@ def _copy_of(key: str) -> str | None:
     """Return the key of the second copy of a record or a layout."""
     kind = KINDS.get(key.partition("/")[0])
     return None if kind is None else kind.copy_key(key)
-
-
-def _let_go(contents: Contents, going: Iterable[Retired]) -> None:
-    """Have contents be as if some things had been let go of."""
-    inexact, stripped = set(contents.marks.inexact), dict(contents.marks.stripped)
-    for one in going:
-        if one.what == markkeys.WHOLE_STATE:
-            contents.graph.hide(one.node)
-        elif one.what == markkeys.EXACT_VALUE:
-            inexact.add(one.node)
-        else:
-            pools = stripped.get(one.node, frozenset())
-            stripped[one.node] = pools | {one.what.removeprefix(_POOL)}
-    contents.marks = replace(contents.marks, inexact=frozenset(inexact), stripped=stripped)
 
 
 def _staying(contents: Contents, verdict: Verdict, sizes: Collection[str]) -> set[str]:
