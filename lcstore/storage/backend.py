@@ -31,6 +31,14 @@ from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
 
 Names: TypeAlias = list[str]
 T = TypeVar("T")
+#: The target said no before anything was stored; after any other error a write may have landed.
+REFUSALS: Final = (
+    PermissionError,
+    FileNotFoundError,
+    NotADirectoryError,
+    IsADirectoryError,
+    NotImplementedError,
+)
 #: What says that a target has no room left, or no more of it for this user.
 FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT])
 #: Where objects lie for a moment, to tell the time by or to keep room.

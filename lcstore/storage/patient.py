@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
 from lcstore.futures import SafeFuture
-from lcstore.storage.backend import FULL, Backend, Leftovers, Names, refusal_of, told_lengths
+from lcstore.storage.backend import FULL, REFUSALS, Backend, Leftovers, Names, refusal_of, told_lengths
 from lcstore.storage.deadline import deadline, remaining, unsized
 from lcstore.storage.jobs import REQUESTS
 from lcstore.storage.wave import ROOM
@@ -28,15 +28,7 @@ R = TypeVar("R")
 _log: Final = logging.getLogger("lcstore")
 
 #: Trying again does not help against these.
-_FINAL: Final = (
-    PermissionError,
-    FileNotFoundError,
-    NotADirectoryError,
-    IsADirectoryError,
-    NotImplementedError,
-    TypeError,
-    ValueError,
-)
+_FINAL: Final = (*REFUSALS, TypeError, ValueError)
 #: Seconds before the first retry; each further one waits twice as long, up to the second number.
 _PAUSES: Final = (0.1, 5.0)
 #: Seconds of silence that are worth a line in the log.

@@ -26,21 +26,13 @@ from lcstore.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from lcstore.storage.backend import BaseBackend, Names, mapped, storage_error
+from lcstore.storage.backend import REFUSALS, BaseBackend, Names, mapped, storage_error
 from lcstore.storage.bulk import delete_each, delete_s3
 from lcstore.storage.deadline import remaining
 from lcstore.storage.masking import harmless, said_by, without_secrets
 from lcstore.storage.safekeys import safe_join, validate_key
 from lcstore.storage.traits import target_of, traits_of
 
-#: The target said no before anything was stored; after any other error the write may have landed.
-_REFUSALS: Final = (
-    PermissionError,
-    FileNotFoundError,
-    NotADirectoryError,
-    IsADirectoryError,
-    NotImplementedError,
-)
 #: What clients raise where the bytes that came are not those that the server meant, by name.
 _ALTERED: Final = frozenset(["FlexibleChecksumError", "ChecksumError"])
 _NO_BUCKET: Final = re.compile(
@@ -147,7 +139,7 @@ class FsspecBackend(BaseBackend):
                 self._put_beside(key, body)
         except LcstoreError:
             raise
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise storage_error("write", key, error) from harmless(error)
         except Exception as error:
             message = f"could not write, as far as is known: {said_by(error)}"
