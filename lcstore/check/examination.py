@@ -13,6 +13,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.check.damage import NOWHERE, Damage, Harm, Judge, State
 from lcstore.check.findings import Findings, Level, Severity, VerifyReport, ranges_of
+from lcstore.check.going import needed
 from lcstore.check.looker import Need, check_leaves
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Objects, Sample
@@ -197,7 +198,7 @@ class Examination:
     @once
     def needed(self) -> set[str]:
         """The nodes that something is missed of."""
-        return self.store.needed()
+        return needed(self.store.graph)
 
     def _target(self, need: Need) -> str:
         """Return the node that the edge of an object leads to."""

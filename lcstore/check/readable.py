@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from lcstore.check.copied import Copied, copied
 from lcstore.check.findings import REPAIR, Findings
-from lcstore.check.going import edges_of, kept_in, needed, staying, staying_now
+from lcstore.check.going import edges_of, kept_in, staying, staying_now
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
@@ -161,10 +161,6 @@ class Readable:
         """Return all edges of the graph that lead to nodes that are there."""
         return edges_of(self.graph)
 
-    def needed(self) -> set[str]:
-        """Return the kept nodes, and those that paths to them may lead over: of others nothing is missed."""
-        return needed(self.graph)
-
     def key_of(self, ref: EdgeRef) -> str:
         """Return the key of the record that an edge is in."""
         if ref.edge is None:
@@ -251,9 +247,9 @@ class Readable:
         check = _CHECKS.get(kind.folder, kind.folder)
 
         def problem(key: str, error: LcstoreError) -> None:
-            step = keys.parse_node_key(key).step if kind.folder == keys.NODES else None
             # A mark is written again from its name.
-            self._lost_record(check, key, error, step=step, next=REPAIR if kind in _MARKS else None)
+            again = REPAIR if kind in _MARKS else None
+            self._lost_record(check, key, error, step=keys.step_of(key), next=again)
 
         found = self.below(kind.folder)
         there = read_all(self.backend, kind, found, take, problem, self.on_progress, self._mended)
@@ -332,7 +328,7 @@ class Readable:
             key = self.uncopied[copy] = one.key
             # Said alike of each, so that many are told in one line; the key says what it is a copy of.
             message = f"the second copy is {'damaged' if copy in there else 'missing'}"
-            step = keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None
+            step = keys.step_of(key)
             if copy in late:
                 why = f"{message}, as a killed process leaves it, or a copy from a bucket: harmless, "
                 why += "and a later collect stores it"
@@ -365,8 +361,7 @@ class Readable:
     def _mended(self, key: str, error: LcstoreError) -> None:
         """Note a record, or a layout, that could be read by its second copy alone."""
         self.mended[key] = error
-        step = keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None
-        self.findings.mended(key, error, step=step)
+        self.findings.mended(key, error, step=keys.step_of(key))
 
     def _lost_record(
         self, check: str, key: str, error: LcstoreError, *, step: int | None = None, next: str | None = None

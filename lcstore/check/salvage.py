@@ -104,7 +104,7 @@ class Salvage:
         """Store what an object was; what is there in its place is set aside."""
         self._set_aside(key, error)
         self.backend.put_made(key, was)
-        self.actions.append(Action("rebuild", key, f"put back: {error.message}", _step_of(key)))
+        self.actions.append(Action("rebuild", key, f"put back: {error.message}", keys.step_of(key)))
 
     def _set_aside(self, key: str, error: LcstoreError) -> None:
         """Move an object into quarantine."""
@@ -112,7 +112,7 @@ class Salvage:
         if found is not None:
             aside = found[0]
             self.backend.move(key, aside)
-            self.actions.append(Action("quarantine", aside, f"set aside: {error.message}", _step_of(key)))
+            self.actions.append(Action("quarantine", aside, f"set aside: {error.message}", keys.step_of(key)))
 
     def _store_record(self, error: LcstoreError) -> None:
         grace = DEFAULT_GRACE_SECONDS
@@ -197,7 +197,3 @@ def names_of(store: Readable, node: str) -> tuple[str, ...]:
     found = [label for label, tip in tips.items() if tip is not None and tip.node == node]
     marks = {(tag.kind, tag.name) for tag in store.named if tag.node == node}
     return (*found, *(f"{kind} {text}" for kind, text in sorted(marks)))
-
-
-def _step_of(key: str) -> int | None:
-    return keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None

@@ -123,6 +123,11 @@ def parse_node_key(key: str) -> NodeName:
     return name
 
 
+def step_of(key: str) -> int | None:
+    """Return the step of the node whose record has a key; None where it is no node's."""
+    return parse_node_key(key).step if key.startswith(f"{NODES}/") else None
+
+
 def edge_key(name: EdgeName) -> str:
     """Return the key of the record of an edge that compaction added."""
     check_number("nbytes", name.nbytes, MAX_BYTES)
