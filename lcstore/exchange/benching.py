@@ -23,12 +23,12 @@ from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.survey import OnProgress
 from lcstore.store.opening import open_store
-from lcstore.track.policy import settled
+from lcstore.track.policy import PRESETS, settled
 
 #: A file on this machine, and what it is.
 Here: TypeAlias = tuple[str, Source]
 #: What a store is given; all others are compared with these.
-POLICIES: Final = ("lossless", "high", "balanced", "small")
+POLICIES: Final = tuple(PRESETS)
 #: Of each file so many pieces are coded by others: samples of it say as much as all of it.
 _PIECES: Final = 64
 _PIECE_BYTES: Final = 4 << 20

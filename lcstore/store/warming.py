@@ -15,10 +15,10 @@ from lcstore.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.survey import OnProgress
 from lcstore.store.opening import open_store
+from lcstore.track.policy import PRESETS
 
 #: Saves of each run: a whole state, deltas, and enough of them to be merged.
 _SAVES: Final = 6
-_POLICIES: Final = ("lossless", "high", "balanced", "small")
 #: Bits that levels take: as few as go four to a code, up to more than a code holds.
 _BITS: Final = (1, 4, 8, 24)
 
@@ -31,7 +31,7 @@ def warm(on_progress: OnProgress | None = None) -> None:
     on_progress
         Called with "compile", how many small runs are done, and how many there are.
     """
-    runs = [(name, policy, False) for name in sorted(LOSSY_DTYPES) for policy in _POLICIES]
+    runs = [(name, policy, False) for name in sorted(LOSSY_DTYPES) for policy in PRESETS]
     # Arrays that may not be written, such as those of JAX, have kernels of their own.
     runs += [(name, "balanced", True) for name in sorted(LOSSY_DTYPES)]
     for done, (name, policy, read_only) in enumerate(runs):
