@@ -27,7 +27,7 @@ _TRAINER: Final = "trainer_state.json"
 #: What is kept as metadata of the state.
 DESCRIBING: Final = ("config", "generation_config", "adapter_config")
 #: What is logged beside metrics.
-_NO_METRICS: Final = ("step", "epoch", "total_flos")
+NO_METRICS: Final = ("step", "epoch", "total_flos")
 
 
 def read_folder(path: str, where: str) -> Held:
@@ -134,5 +134,5 @@ def _metrics(trainer: Mapping[str, Any]) -> dict[str, float]:
         for entry in logged
         if entry.get("step") == trainer.get("global_step")
         for name, value in entry.items()
-        if isinstance(value, int | float) and name not in _NO_METRICS
+        if isinstance(value, int | float) and name not in NO_METRICS
     }

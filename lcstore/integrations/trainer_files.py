@@ -16,13 +16,11 @@ import torch
 from safetensors.torch import save_file
 
 from lcstore.errors import InvalidInputError
-from lcstore.exchange.trainerfolder import DESCRIBING
+from lcstore.exchange.trainerfolder import DESCRIBING, NO_METRICS
 from lcstore.integrations.processes import are_several
 from lcstore.loading.torchload import as_tensors
 from lcstore.manager.random_state import RandomState
 
-#: What is logged besides metrics.
-_NO_METRICS: Final = frozenset({"step", "epoch", "total_flos"})
 _TIMES: Final = ("_runtime", "_per_second")
 _PARTS: Final = frozenset({"model", "optim", "schedule", "random", "trainer"})
 
@@ -77,7 +75,7 @@ def metrics_of(log_history: list[dict[str, Any]], since: int) -> dict[str, float
         name: value
         for entry in reversed(logged)
         for name, value in entry.items()
-        if isinstance(value, int | float) and name not in _NO_METRICS and not name.endswith(_TIMES)
+        if isinstance(value, int | float) and name not in NO_METRICS and not name.endswith(_TIMES)
     }
 
 
