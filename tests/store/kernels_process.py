@@ -11,7 +11,7 @@ import numpy as np
 
 import lcstore
 from lcstore.compiling.jit import _TolerantCache
-from lcstore.store.warming import warm
+from lcstore.terminal.warming import warm
 
 SHAPES = {"embedding.weight": (512, 32), "in.weight": (64, 128), "in.bias": (128,), "out.weight": (128, 64)}
 

@@ -14,8 +14,8 @@ def warm(as_json: AsJson = False) -> None:
     """Compile the kernels now, so that no training waits for it. Later processes read the compiled ones."""
     with answering("", as_json, None, None) as answer:
         from lcstore.compiling.jit import say_nothing
-        from lcstore.store.warming import warm as compile_all
         from lcstore.terminal.machine import cache
+        from lcstore.terminal.warming import warm as compile_all
 
         answer.next = ""
         say_nothing()
