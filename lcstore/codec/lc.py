@@ -62,10 +62,12 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         ``"linear"``: multiples of a step size. ``"exponent"``: buckets of equal sign and
         exponent, the ``2**bits - 1`` largest kept, each decoded to the middle of its range, the rest to zero
         (LC-Checkpoint, ICML 2020). ``"log"``: values that are not negative, on a logarithmic scale.
-        ``"lossless"``: every bit comes back.
+        ``"lossless"``: every bit comes back. Where it is not given: ``"linear"`` with `bits`, `step_size`,
+        `max_error` or `scale`, and ``"lossless"`` where nothing says how large errors may be.
     bits
         ``linear``: bits that a typical value is to take, which sets the step size if none is given (default
-        8). ``exponent``: bits of a bucket id, 1 to 7 (default 3). ``log``: mantissa bits kept, 0 to
+        8): errors are a part of the values' size, so of what lies far from zero little is left.
+        ``exponent``: bits of a bucket id, 1 to 7 (default 3). ``log``: mantissa bits kept, 0 to
         7 (default 1).
     step_size
         ``linear``: the step size; rounded down to a power of two.
@@ -107,7 +109,7 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
 
     def __init__(
         self,
-        quantizer: str = "linear",
+        quantizer: str | None = None,
         bits: int | None = None,
         step_size: float | None = None,
         max_error: float | None = None,
@@ -117,6 +119,9 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         logical: str | None = None,
         predictor: str = "auto",
     ) -> None:
+        if quantizer is None:
+            told = not (bits is step_size is max_error is None and scale == "frame")
+            quantizer = "linear" if told else "lossless"
         self.quantizer = _one_of("quantizer", quantizer, tuple(_BITS))
         self.bits = _bits(quantizer, bits)
         self.step_size = _positive("step_size", step_size)

@@ -47,7 +47,7 @@ def _codec() -> dict[str, Any]:
     from lcstore.codec import LCCodec
 
     values = np.random.default_rng(0).standard_normal(_ELEMENTS, dtype=np.float32)
-    codec = LCCodec()
+    codec = LCCodec(bits=8)
     try:
         for _ in range(2):
             began = time.perf_counter()

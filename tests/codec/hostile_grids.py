@@ -37,7 +37,7 @@ def parts(*frames):
 
 def levels(count, dtype="int32", quantizer=f.LINEAR):
     """Give levels of zero."""
-    return take_apart(LCCodec().encode(np.zeros(64, np.int32))).but(
+    return take_apart(LCCodec("linear").encode(np.zeros(64, np.int32))).but(
         count=count, dtype=f.DTYPES.index(dtype), quantizer=quantizer
     )
 

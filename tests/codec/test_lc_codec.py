@@ -262,3 +262,18 @@ def test_the_largest_common_factors_of_integers_come_back():
     for values in ([least], [least, 0], [least, 1 << 62], [1 << 62, -(1 << 62)], [0, 0]):
         array = np.array(values, np.int64)
         np.testing.assert_array_equal(LCCodec().decode(LCCodec().encode(array)), array)
+
+
+def test_a_codec_that_is_told_no_error_loses_nothing():
+    pressure = (101_325 + 50 * np.random.default_rng(0).standard_normal((64, 64))).astype(np.float32)
+    for codec in (LCCodec(), LCCodec.from_config({})):
+        assert codec.quantizer == "lossless"
+        assert_same_bits(there_and_back(codec, pressure), pressure)
+    for told in (
+        {"bits": 8},
+        {"max_error": 0.5},
+        {"step_size": 1.0},
+        {"scale": "block"},
+        {"quantizer": "linear"},
+    ):
+        assert LCCodec(**told).quantizer == "linear"
