@@ -12,9 +12,12 @@ from lcstore.report.facts import SharedNote
 #: Tensors that a note names.
 MOST_NAMED: Final = 3
 #: What differs among layers that had the same fate: how many times as far or as large, since its grid was
-#: chosen when, and which save found that grid used up.
+#: chosen when, which save found that grid used up, and after which it moved less.
 _NUMBER: Final = r"[\d.]+(?:e[+-]?\d+)?"
-_VARIES: Final = re.compile(rf"{_NUMBER}(?: to {_NUMBER})?(?= times| at the latest)|(?<=it was at step )\d+")
+_VARIES: Final = re.compile(
+    rf"{_NUMBER}(?: to {_NUMBER})?(?= times| at the latest)"
+    r"|(?:(?<=it was at step )|(?<=moves less after step ))\d+"
+)
 
 
 def fate_of(note: str) -> str:

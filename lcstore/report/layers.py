@@ -23,7 +23,8 @@ from lcstore.layout.specs import TensorSpec
 from lcstore.once import once
 from lcstore.report.alike import shared
 from lcstore.report.facts import TensorFacts, TensorGroup, TensorsSeen
-from lcstore.report.notes import GROWTH, Course, notes_of
+from lcstore.report.growth import GROWTH
+from lcstore.report.notes import Course, notes_of
 from lcstore.report.thin import evenly
 from lcstore.state.names import format_name
 from lcstore.track.stepsizes import error_of

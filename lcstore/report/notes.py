@@ -11,6 +11,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.report.alike import fate_of
+from lcstore.report.growth import GROWTH, outgrown
 
 #: States with known movement from which on anything is said.
 _LEAST: Final = 4
@@ -19,6 +20,9 @@ _AT_REST: Final = 3
 #: So many times as far as before, beside the others, is too far; so small a part is next to nothing.
 _FAR: Final = 8.0
 _LITTLE: Final = 1 / 50
+#: So small a part, if it lasts and beside the others, is less than layers that train come down to, and more
+#: than what weight decay alone moves one by that is dead (measured: decision 0051).
+_HARDLY: Final = 1 / 10
 #: So many times as far, once and beside the others, is no chance.
 _ONCE: Final = 30.0
 #: So small a part is nothing, whatever the others do: no learning rate falls so far, but a network dies so.
@@ -31,11 +35,6 @@ _USED_TO: Final = 0.25
 _SHORTLY: Final = 8
 #: Tensors from which on what the others do counts: learning rates rise and fall for all of them.
 _COMPANY: Final = 3
-#: Octaves that a grid grew by since the middle of the line that are worth a note.
-GROWTH: Final = 3
-#: Octaves between grids from one state to the next that no slow growth makes: that uses a grid up, and the
-#: next one is four octaves above.
-_LEAP: Final = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +137,7 @@ def _note(course: Course, row: int, usual: _Usual) -> str:
     place = last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))
     said = f"is kept bit for bit since step {course.steps[place]}: values may be NaN, infinite or too large "
     said += "for a grid" + ", or a rule of the policy says so" * course.rules[place]
-    grew = _outgrown(course, row)
+    grew = outgrown(course.grid[row], course.steps)
     before = f"before that, at step {grew.step} at the latest, its largest weight came to {grew.times}"
     before *= grew.octaves >= GROWTH
     return "; ".join(filter(None, [moves, said, before]))
@@ -153,8 +152,8 @@ def _rest(course: Course, row: int, usual: _Usual) -> str:
     if rest == len(known):
         return "has never moved"
     since = f"since step {course.steps[int(known[-rest - 1])]}"
-    asleep = _asleep(course, row, usual, 2)
-    return f"{asleep}, and is not seen to {since}" if asleep else f"is not seen to move {since}"
+    fades = _asleep(course, row, usual, 2) or _less(_beside(course, row, usual.least), usual.beside, 2)
+    return f"{fades}, and is not seen to {since}" if fades else f"is not seen to move {since}"
 
 
 def _asleep(course: Course, row: int, usual: _Usual, least: int) -> str:
@@ -168,15 +167,16 @@ def _asleep(course: Course, row: int, usual: _Usual, least: int) -> str:
         return ""
     # Where most others go on, it began to sleep when it first stayed behind them.
     beside, began = _beside(course, row, usual.least), alone.places[_begins(little)]
-    behind = beside.parts <= _LITTLE * np.quantile(beside.parts[beside.places < began], 1 - _USED_TO)
+    parts = beside.parts / np.quantile(beside.parts[beside.places < began], 1 - _USED_TO)
+    behind = parts <= _limit(parts, usual.beside)
     if behind[-1] and beside.places[_begins(behind)] < began:
-        return f"{_hardly(beside.since(behind))}{usual.beside}"
+        return f"{_hardly(beside.since(behind), beside.falls_after(behind))}{usual.beside}"
     return _hardly(change)
 
 
 def _grown(course: Course, row: int) -> str:
     """Return that a tensor has grown; "" where it has not, or little is known of it."""
-    grew = _outgrown(course, row)
+    grew = outgrown(course.grid[row], course.steps)
     if grew.octaves < GROWTH or np.isfinite(course.movement[row]).sum() < _LEAST:
         return ""
     return f"has grown, at step {grew.step} at the latest: its largest weight came to {grew.times}"
@@ -242,6 +242,16 @@ class _Beside(NamedTuple):
         own = float(np.median(self.moved[first:][:_SHORTLY]) / moved), float(self.moved[-1] / moved)
         return _Change(int(self.steps[first]), times, of_first, *own, float(self.others[-1] / others))
 
+    def falls_after(self, little: Array) -> int | None:
+        """Return the last step at which it moved as shortly before it came to little; None if at once."""
+        first = _begins(little)
+        parts = self.parts[: first + 1]
+        base = np.quantile(parts[:-1], 1 - _USED_TO)
+        for _ in range(2):  # it may have come to move somewhat less long before
+            began = _begins(parts <= base / _MORE)
+            base = np.median(parts[:began][-_SHORTLY:])
+        return int(self.steps[began - 1]) if began < first else None
+
     def it_is_others(self, change: _Change, said: str) -> str:
         """Return what the others do, where a tensor stands out by that alone; "" where they do nothing."""
         parts = self.others * change.others / self.others[-1]
@@ -277,10 +287,10 @@ def _moves(course: Course, row: int, usual: _Usual) -> str:
     if asleep := _asleep(course, row, usual, _AT_REST):
         return asleep
     known = course.movement[row][np.isfinite(course.movement[row])]
+    further, less = _beside(course, row, usual.most), _less(_beside(course, row, usual.least), usual.beside)
     if not known.size or not known[-1]:
-        return ""
-    further, less = _beside(course, row, usual.most), _beside(course, row, usual.least)
-    said = _further(further, usual.beside) or _less(less, usual.beside)
+        return less
+    said = _further(further, usual.beside) or less
     return said or _leapt(further, course.movement[row], usual.beside)
 
 
@@ -298,17 +308,22 @@ def _further(beside: _Beside, the_others: str) -> str:
     return f"moves {times}{the_others}, and further since step {change.step}"
 
 
-def _less(beside: _Beside, the_others: str) -> str:
-    """Return that a tensor moves less, or stays behind as the others move further; "" where it does not."""
+def _less(beside: _Beside, the_others: str, least: int = 1) -> str:
+    """Return that a tensor moves less, or stays behind as the others move further; "" where it does not.
+
+    It has to do so the last `least` times that it moves.
+    """
     parts = beside.parts_of(1 - _USED_TO)
-    if not parts.size or parts[-1] > _LITTLE:
+    limit = _limit(parts, the_others)
+    if not parts.size or (parts[-least:] > limit).any():
         return ""
-    change, began = beside.since(parts <= _LITTLE), beside.since(parts <= 1 / _MORE)
-    if max(change.times, change.of_first) > _LITTLE:  # as before a burst
+    little = parts <= limit
+    change, began = beside.since(little), beside.since(parts <= 1 / _MORE)
+    if max(change.times, change.of_first) > limit:  # as before a burst
         return ""
     if began.at_once > 1 / _MORE and (began.own > 1 / _MORE or began.others >= 1 / _LITTLE):
         return beside.it_is_others(began, "stays behind while most layers move further")
-    return f"{_hardly(change)}{the_others}"
+    return f"{_hardly(change, beside.falls_after(little))}{the_others}"
 
 
 def _leapt(beside: _Beside, movement: Array, the_others: str) -> str:
@@ -328,50 +343,18 @@ def _leapt(beside: _Beside, movement: Array, the_others: str) -> str:
     return f"moved {_than(times, 'shortly before')}{the_others}, at step {beside.steps[place]} alone"
 
 
-def _hardly(change: _Change) -> str:
-    return f"hardly moves any more since step {change.step}: {_than(change.times, 'it used to')}"
+def _limit(parts: Array, the_others: str) -> float:
+    """Return how small a part of what it used to move by is hardly any."""
+    lasts = (parts[-_AT_REST:] <= _HARDLY).all()
+    return _HARDLY if the_others and lasts else _LITTLE
+
+
+def _hardly(change: _Change, after: int | None = None) -> str:
+    fell = "hardly moves" if after is None else f"moves less after step {after}, and hardly"
+    return f"{fell} any more since step {change.step}: {_than(change.times, 'it used to')}"
 
 
 def _at_rest(moves: Array, known: Array) -> int:
     """Return at how many of the last of some states nothing moved."""
     moved = np.flatnonzero(moves[known])
     return len(known) - 1 - int(moved[-1]) if len(moved) else len(known)
-
-
-class _Growth(NamedTuple):
-    """By how much a grid grew since the middle of the line, or since before it leapt.
-
-    Attributes
-    ----------
-    octaves
-        That much.
-    step
-        Where it shows. A grid has room for some growth, so that begins before.
-    before
-        Where the grid was chosen that it had then.
-    """
-
-    octaves: int
-    step: int
-    before: int
-
-    @property
-    def times(self) -> str:
-        """How many times as large the largest weight was when the grid was chosen anew, both rounded up."""
-        least, most = (2.0 ** min(self.octaves + more, 1000) for more in (-1, 1))
-        return f"{least:.3g} to {most:.3g} times what it was at step {self.before}"
-
-
-def _outgrown(course: Course, row: int) -> _Growth:
-    grid, steps = course.grid[row], course.steps
-    known = np.flatnonzero(np.isfinite(grid))
-    # So much at once is no growth from small beginnings, which is over by the middle.
-    leaps = known[:-1][(np.diff(grid[known]) >= _LEAP) & (known[:-1] >= max(_LEAST, len(grid) // 8))]
-    later = known[known >= min([len(grid) // 2, *leaps[:1]])]
-    if not len(later):
-        return _Growth(0, steps[-1], steps[0])
-    grown = grid[known] - grid[later[0]]
-    as_before = np.flatnonzero(grown[known >= later[0]] <= 0)
-    others = np.flatnonzero(grown[known < later[0]])
-    chosen = known[others[-1] + 1 if len(others) else 0]
-    return _Growth(int(grown[-1]), steps[later[min(as_before[-1] + 1, len(later) - 1)]], steps[int(chosen)])

@@ -202,11 +202,14 @@ def test_what_differs_among_layers_that_are_alike_is_told_from_the_least_to_the_
         ("c", grown.format(1010, "512 to 2.05e+03", 2)),
         ("d", since.format(9, 70)),
         ("e", since.format(8, 60)),
+        ("f", f"moves less after step 5, and {since.format(9, 70)}"),
+        ("g", f"moves less after step 7, and {since.format(9, 60)}"),
     ]
     assert [(note.text, note.names) for note in shared(notes)] == [
         (grown.format("990 to 1010", "8 to 2.05e+03", 2), ("a", "c")),
         (since.format(8, "60 to 1.5e+03"), ("b", "e")),
         (since.format(9, 70), ("d",)),
+        (f"moves less after step 5 to 7, and {since.format(9, '60 to 70')}", ("f", "g")),
     ]
 
 
@@ -288,15 +291,65 @@ def test_the_step_at_which_a_layer_died_stays_as_the_run_goes_on(others):
     steady = [[1.0, 1.1, 0.9, 1.0] * 30] * others
     for end in range(34, 80):
         (said,) = notes_of(course([fading[:end], *(row[:end] for row in steady)])).values()
-        assert said.startswith("hardly moves any more since step 310: "), end
+        told = "moves less after step 230, and hardly any more since step "
+        assert said.startswith(f"{told}{280 if others else 310}: "), end
+
+
+@pytest.mark.parametrize("rate", ["constant", "cosine"])
+@pytest.mark.parametrize("decay", [0, 0.01, 0.1])
+def test_a_layer_that_dies_is_named_with_when_it_did_though_weight_decay_moves_it(decay, rate):
+    rng = np.random.default_rng(0)
+    weights = {f"l{place}.weight": 0.09 * rng.standard_normal((64, 64), np.float32) for place in range(4)}
+    mean, square = ({name: np.zeros((64, 64), np.float32) for name in weights} for _ in range(2))
+    with lcstore.open(MemoryBackend.fresh(), durability="none") as store:
+        for step in range(401):
+            lr = np.float32(1e-3 * (1 if rate == "constant" else 0.5 + 0.5 * np.cos(np.pi * step / 500)))
+            for name, weight in weights.items():  # AdamW
+                dead = name == "l2.weight" and step > 200
+                gradient = np.float32(not dead) * rng.standard_normal((64, 64), np.float32)
+                mean[name] += np.float32(0.1) * (gradient - mean[name])
+                square[name] += np.float32(0.01) * (gradient**2 - square[name])
+                weight -= lr * (mean[name] / np.sqrt(square[name] + 1e-16) + np.float32(decay) * weight)
+            if step % 10 == 0:
+                store.save(step, {"model": weights})
+        (noted,) = gather(store).tensors.notable
+    assert noted.name == "model/l2.weight"
+    found = re.match(r"moves less after step (\d+), and hardly any more since step (\d+): ", noted.note)
+    assert int(found[1]) in (200, 210)
+    assert int(found[2]) <= 250
+
+
+def test_a_layer_that_comes_to_rest_after_it_faded_is_told_since_when_it_did():
+    fades = [np.nan, *[1, 1.1, 0.9] * 4, *0.3 ** np.arange(1.0, 4), *[0.02] * 6]
+    others = [[np.nan, *[1] * 27]] * 4
+    faded = "moves less after step 120, and hardly any more since step 140: 50 times less than it used to, "
+    for rests in range(4):
+        rows = [[*fades, *[0] * rests], *(row[: len(fades) + rests] for row in others)]
+        rest = ", and is not seen to since step 210" * (rests == 3)
+        assert notes_of(course(rows)) == {0: f"{faded}beside the others{rest}"}
+    stops = [np.nan, *[1] * 12, 0.01, 0, 0, 0]  # between two saves
+    assert notes_of(course([stops, *(row[:17] for row in others)])) == {
+        0: "is not seen to move since step 130"
+    }
+
+
+def test_a_fall_begins_where_a_layer_last_moved_as_shortly_before():
+    slows = np.linspace(1, 0.4, 40)  # beside the others, long before it dies
+    noise = 1 + 0.1 * np.sin(np.arange(60.0) ** 2)
+    for fall in (0.3, 0.6, 0.8):
+        dies = np.concatenate((slows, 0.4 * np.maximum(fall ** np.arange(1, 21), 1e-4))) * noise
+        ((row, note),) = notes_of(course([dies, *[noise[::-1]] * 4])).items()
+        assert row == 0
+        after = int(re.match(r"moves less after step (\d+), and hardly any more since step", note)[1])
+        assert 390 <= after <= 410, (fall, note)
 
 
 def test_a_layer_died_on_a_line_whose_steps_began_anew():
     fading, steady = [1.0] * 24 + [0.6**n for n in range(1, 50)], [1.0, 1.1, 0.9, 1.0] * 20
     seen = course([fading, *[steady[: len(fading)]] * 3])
-    steps = tuple(1000 + step if place < 30 else step - 300 for place, step in enumerate(seen.steps))
+    steps = tuple(1000 + step if place < 27 else step - 270 for place, step in enumerate(seen.steps))
     (said,) = notes_of(replace(seen, steps=steps)).values()
-    assert said.startswith("hardly moves any more since step 10: ")
+    assert said.startswith("moves less after step 1230, and hardly any more since step 10: ")
 
 
 def test_a_network_that_dies_is_told_though_all_of_it_does():
