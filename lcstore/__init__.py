@@ -52,10 +52,12 @@ if TYPE_CHECKING:
     from lcstore.maintain.removal import RemoveReport
     from lcstore.maintain.retire import Retired, RetireReport
     from lcstore.maintain.sizing import Forecast
+    from lcstore.maintain.unretire import Unretired, UnretireReport
     from lcstore.manager.manager import CheckpointManager
     from lcstore.manager.random_state import RandomState
     from lcstore.manager.schedule import FailureRate, Overhead, Schedule, Seconds, Steps
     from lcstore.read.snapshot import Snapshot
+    from lcstore.read.statistics import Stats
     from lcstore.report.facts import (
         SavedState,
         SharedNote,
@@ -78,11 +80,10 @@ if TYPE_CHECKING:
         Strip,
         Tagged,
     )
-    from lcstore.store.below import Tended, copy_below, maintain_below, verify_below
+    from lcstore.store.below import Tended, copy_below, maintain_below, unretire_below, verify_below
     from lcstore.store.nightly import MaintainReport
     from lcstore.store.opening import open_store as open
     from lcstore.store.saver import SaveFuture
-    from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
     from lcstore.store.whole import copy, remove
     from lcstore.track.policy import Policy
@@ -161,6 +162,8 @@ __all__ = [
     "TruncatedError",
     "UnknownOutcomeError",
     "UnrecognisedWarning",
+    "UnretireReport",
+    "Unretired",
     "UnsupportedFormatError",
     "VerifyReport",
     "Walk",
@@ -172,6 +175,7 @@ __all__ = [
     "maintain_below",
     "open",
     "remove",
+    "unretire_below",
     "verify_below",
     "write_report",
 ]
@@ -210,7 +214,7 @@ _HOMES: Final = {
     "Seconds": "lcstore.manager.schedule",
     "SharedNote": "lcstore.report.facts",
     "Snapshot": "lcstore.read.snapshot",
-    "Stats": "lcstore.store.statistics",
+    "Stats": "lcstore.read.statistics",
     "StepInfo": "lcstore.index.info",
     "Steps": "lcstore.manager.schedule",
     "Store": "lcstore.store.store",
@@ -220,6 +224,8 @@ _HOMES: Final = {
     "TensorFacts": "lcstore.report.facts",
     "TensorGroup": "lcstore.report.facts",
     "TensorsSeen": "lcstore.report.facts",
+    "UnretireReport": "lcstore.maintain.unretire",
+    "Unretired": "lcstore.maintain.unretire",
     "VerifyReport": "lcstore.check.findings",
     "Walk": "lcstore.walks.walk",
     "copy": "lcstore.store.whole",
@@ -229,6 +235,7 @@ _HOMES: Final = {
     "maintain_below": "lcstore.store.below",
     "open": "lcstore.store.opening:open_store",
     "remove": "lcstore.store.whole",
+    "unretire_below": "lcstore.store.below",
     "verify_below": "lcstore.store.below",
     "write_report": "lcstore.report.writing",
 }

@@ -15,7 +15,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
 from lcstore.index.aside import place_aside
-from lcstore.index.gone import DAMAGED
+from lcstore.index.gone import DAMAGED, REASON_LOST
 from lcstore.index.kinds import KINDS
 from lcstore.index.lost import lost_key
 
@@ -164,7 +164,7 @@ class Salvage:
                 (o.node, o.what) == (let_go.node, let_go.what) for o in map(markkeys.parse_retired_key, whole)
             ):
                 return
-            mark = RetiredRecord(let_go.node, "the reason could not be read any more", utc_now(), let_go.what)
+            mark = RetiredRecord(let_go.node, REASON_LOST, utc_now(), let_go.what)
         else:
             going = markkeys.parse_condemned_key(key)
             found = map(markkeys.parse_condemned_key, whole)

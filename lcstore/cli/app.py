@@ -15,6 +15,7 @@ from lcstore.cli.commands.keep.compact import compact
 from lcstore.cli.commands.keep.maintain import maintain
 from lcstore.cli.commands.keep.retain import retain
 from lcstore.cli.commands.keep.retire import retire
+from lcstore.cli.commands.keep.unretire import unretire
 from lcstore.cli.commands.look.demo import demo
 from lcstore.cli.commands.look.diff import diff
 from lcstore.cli.commands.look.ls import ls
@@ -63,7 +64,7 @@ def _everywhere(
 #: By what they are for, in the order in which help shows them.
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look": (demo, ls, show, diff, stats, plot, report),
-    "Keep small": (maintain, retain, compact, collect, retire),
+    "Keep small": (maintain, retain, compact, collect, retire, unretire),
     "Name and hold": (tag, untag, pin, unpin),
     "Whole stores": (cp, rm),
     "Files of other tools": (import_, export),

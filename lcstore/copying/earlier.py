@@ -109,8 +109,11 @@ class Earlier:
             return had and name.edge not in lacking
         if folder == keys.NAMES:
             tag = markkeys.parse_tag_key(key)
-            taken_away = tag.kind == "pin" and tag.node is None
-            return taken_away and not self.kept.isdisjoint(self.pinned.get(tag.name, ()))
+            if tag.kind != "pin" or tag.node is not None:
+                return False
+            # A rule that lets go of what was brought back takes that pin away besides.
+            by_rule = self.outlived if tag.name.endswith(f" {markkeys.UNRETIRED}") else set[str]()
+            return not (self.kept | by_rule).isdisjoint(self.pinned.get(tag.name, ()))
         return key in self.marks
 
 

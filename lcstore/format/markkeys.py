@@ -29,6 +29,9 @@ LAYOUT: Final = "layout"
 #: In a name: no node. Of a tag: it is taken away; of a condemnation: the edge is no node's own.
 NO_NODE: Final = "none"
 
+#: Who pins what `unretire` brings back: the pin holds until a rule, or `retire`, lets go of the state again.
+UNRETIRED: Final = "until retired again"
+
 MAX_TAG_CHARS: Final = 150
 #: What is left for a tag, escaped, of the last component of its key.
 _MOST_ESCAPED: Final = MAX_NAME_CHARS - len(f"tag--{0:08d}-{0:032d}-{0:032d}.json")

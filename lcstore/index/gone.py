@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # commands that look at no store import this
 
 #: What the reason begins with for which a repair lets go of a state.
 DAMAGED: Final = "damaged: "
+#: And that for which a writer does, of a state that it saves once more.
+NOT_ACKNOWLEDGED: Final = "not acknowledged"
+#: What stands for one that was lost to damage.
+REASON_LOST: Final = "the reason could not be read any more"
 
 
 def all_gone(states: int) -> str:

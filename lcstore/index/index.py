@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -354,15 +354,18 @@ class Index:
         for ref in edges:
             graph.avoid(ref)
 
-    def is_going(self, node: str) -> bool:
-        """Return whether what a retired node may need is condemned; rather too often than too rarely."""
+    def is_going(self, node: str, condemned: Collection[markkeys.CondemnedName] | None = None) -> bool:
+        """Return whether what a retired node may need is condemned; rather too often than too rarely.
+
+        By the condemnations of the last full listing, or by those that are given.
+        """
         with self._lock:
             try:
                 path = self.graph.path(node)
             except LcstoreError:
                 return True
             nodes, edges = {node, *(ref.target for ref in path)}, {ref.edge for ref in path}
-            for name in self.marks.condemned:
+            for name in self.marks.condemned if condemned is None else condemned:
                 if name.scope == markkeys.EXACT_VALUE:
                     # Its own value that is no track: nobody else's is needed.
                     if name.node == node and node not in self.marks.inexact:

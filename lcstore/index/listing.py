@@ -260,6 +260,8 @@ class Listing:
 
     def marks(self, nodes: Container[str]) -> Marks:
         """Return what is retired, pinned and condemned, `nodes` being those that are there."""
-        pinned, condemned = frozenset(pins_by_node(self.named, nodes)), frozenset(self.condemned)
-        kept = Marks(pinned=pinned, condemned=condemned, came_from=lines(self.named, nodes))
+        pins, condemned = pins_by_node(self.named, nodes), frozenset(self.condemned)
+        back = frozenset(node for node, by in pins.items() if by == {markkeys.UNRETIRED})
+        came_from = lines(self.named, nodes)
+        kept = Marks(pinned=frozenset(pins), brought_back=back, condemned=condemned, came_from=came_from)
         return kept.with_retired(self.retired)

@@ -20,6 +20,8 @@ class Marks:
     ----------
     retired, pinned
         Nodes. A pinned one is kept, retired or not.
+    brought_back
+        Those of the pinned that `unretire` alone pins: a rule may let go of them.
     inexact
         Nodes whose exact value is let go.
     superseded
@@ -34,6 +36,7 @@ class Marks:
 
     retired: frozenset[str] = frozenset()
     pinned: frozenset[str] = frozenset()
+    brought_back: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
     superseded: frozenset[str] = frozenset()
     stripped: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -44,6 +47,11 @@ class Marks:
     def hidden(self) -> frozenset[str]:
         """Nodes that are let go of."""
         return self.retired - self.pinned
+
+    @once
+    def held(self) -> frozenset[str]:
+        """Nodes that nothing lets go of until somebody takes their pins away."""
+        return self.pinned - self.brought_back
 
     @once
     def condemned_nodes(self) -> frozenset[str]:

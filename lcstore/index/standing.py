@@ -95,25 +95,36 @@ def is_going(index: Index, node: str, listing: Listing) -> bool:
     return _is_condemned(index, node, condemned)
 
 
-def is_too_late(index: Index, node: str) -> bool:
-    """Return whether a state, just pinned, was let go of, and a collector may be deleting what it needs."""
-    retired, condemned = _marks(index.look(BUILDING), node)
-    if node not in index.graph.nodes:
-        return True
-    return markkeys.WHOLE_STATE in retired and _is_condemned(index, node, condemned)
+def too_late(index: Index, nodes: Iterable[str]) -> set[str]:
+    """Return which of some states, just pinned, were let go of, and what they need may be going."""
+    listing = index.look(BUILDING)
+    retired = {name.node for name in listing.retired if name.what == markkeys.WHOLE_STATE}
+    condemned, graph = {*listing.condemned}, index.graph
+    gone = {node for node in nodes if node not in graph.nodes}
+    # Of objects of no record names do not tell whose they are, where the record came later.
+    edges = {name.edge for name in condemned if name.node is None and name.scope != markkeys.LAYOUT}
+    loose = not edges <= graph.edges.keys()
+    return gone | _going(index, retired.intersection(nodes) - gone, condemned, by_names=not loose)
 
 
 def come_too_late(index: Index, nodes: Iterable[str]) -> set[str]:
-    """Return for which retired states a pin would come too late, as of the last full listing.
+    """Return for which retired states a pin would come too late, as of the last full listing."""
+    return _going(index, nodes, {*index.marks.condemned})
 
-    Records are read only where names leave it open.
+
+def _going(
+    index: Index, nodes: Iterable[str], condemned: set[markkeys.CondemnedName], *, by_names: bool = True
+) -> set[str]:
+    """Return of which states that were let go of anything is condemned.
+
+    With `by_names` records are read only where names leave it open.
     """
-    condemned = {*index.marks.condemned}
     whole = {name.node for name in condemned if name.scope == markkeys.WHOLE_EDGE}
     return {
         node
         for node in nodes
-        if node in whole or (index.is_going(node) and _is_condemned(index, node, condemned))
+        if node in whole
+        or ((not by_names or index.is_going(node, condemned)) and _is_condemned(index, node, condemned))
     }
 
 

@@ -37,6 +37,8 @@ class Listed:
         Whether it is the latest commit: what is restored where no step is given.
     pinned_by
         Who pins it; "" stands for whoever did not say.
+    brought_back
+        Whether `unretire` brought it back, and nothing has let go of it since.
     retired
         Whether it was let go of, and is not pinned.
     condemned
@@ -63,6 +65,7 @@ class Listed:
     tags: tuple[str, ...]
     latest: bool
     pinned_by: tuple[str, ...] = ()
+    brought_back: bool = False
     retired: bool = False
     condemned: bool = False
     without: tuple[str, ...] = ()
@@ -101,7 +104,7 @@ class _Labels:
 
     def listed(self, name: NodeName) -> Listed:
         """Return a node with what is said of it."""
-        anchor = name.base == ROOT
+        anchor, pins = name.base == ROOT, self.pins.get(name.node, set[str]())
         return Listed(
             step=name.step,
             node=name.node,
@@ -113,7 +116,8 @@ class _Labels:
             seq=name.seq,
             tags=tuple(sorted(self.tags.get(name.node, ()))),
             latest=name is self.latest,
-            pinned_by=tuple(sorted(self.pins.get(name.node, ()))),
+            pinned_by=tuple(sorted(pins - {markkeys.UNRETIRED})),
+            brought_back=markkeys.UNRETIRED in pins,
             retired=name.node in self.marks.hidden,
             condemned=name.node in self.marks.hidden and name.node in self.condemned,
             without=tuple(sorted(self.marks.stripped.get(name.node, ()))),

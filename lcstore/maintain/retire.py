@@ -40,6 +40,7 @@ from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import keeps_twice
 from lcstore.units import counted
+from lcstore.write.naming import hide_again
 
 #: Bytes that are kept free while states are let go of: a folder and a record, a block of a disk each.
 _ROOM_TO_COLLECT: Final = 8192
@@ -147,7 +148,7 @@ def retire_by(
     going = sorted(found, key=lambda one: (one.step, one.node, one.what))
     notes += tags_that_go(index, going)
     if not dry_run:
-        put_retired(backend, executor, going)
+        put_retired(backend, index, executor, going)
         index.refresh(full=True)
     # With a grace of 0 one that was to be kept may have been collected meanwhile.
     there = (name for name in map(index.graph.nodes.get, decision.kept) if name is not None)
@@ -172,12 +173,12 @@ def retire_node(
     graph, name = index.refresh(full=True), index.name(node)
     if node in tips(_as_candidates(graph.shown())) - _superseded(index):
         raise InvalidInputError(_why_it_stays(graph, backend.url, name))
-    if node in index.marks.pinned:
+    if node in index.marks.held:
         held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")
         raise InvalidInputError(f"step {name.step} is pinned: `lcstore unpin {held}` first")
     gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason, dry_run)
     if node not in graph.hidden and not dry_run:
-        put_retired(backend, executor, [gone])
+        put_retired(backend, index, executor, [gone])
         index.refresh(full=True)
     return gone
 
@@ -208,8 +209,10 @@ def _superseded(index: Index) -> set[str]:
     return up_to(index.graph, index.marks.superseded) - ({latest.node} if latest is not None else set())
 
 
-def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) -> None:
+def put_retired(backend: Backend, index: Index, executor: Executor, going: Sequence[Retired]) -> None:
     """Store retirements. On a disk that they fill, so much room is left that a collect can begin.
+
+    What `unretire` brought back, as of the last full listing, is hidden again once its retirement is stored.
 
     Raises
     ------
@@ -217,10 +220,13 @@ def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) 
         There was no room for all of them; those that were stored hold.
     """
     created, stored = utc_now(), list[Retired]()
+    brought_back, named = index.marks.brought_back, index.named
 
     def put(one: Retired) -> None:
         record = RetiredRecord(one.node, one.reason, created, one.what)
         put_record(backend, record.key(), record.to_bytes())
+        if one.what == markkeys.WHOLE_STATE and one.node in brought_back:
+            hide_again(backend, named, one.node)
         stored.append(one)
 
     try:
@@ -286,7 +292,7 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
                 created=datetime.fromisoformat(record.created),
                 metrics=record.metrics,
                 tags=frozenset(tags.get(node, ())),
-                pinned=node in marks.pinned,
+                pinned=node in marks.held,
                 nbytes=own,
                 anchor_bytes=own
                 if record.edge.base == ROOT

@@ -57,7 +57,7 @@ def retire_run(
     }
     if len(stays) == len(shown):
         raise NotFoundError(f"run {latest.run} of {backend.url} has no state after step {after}")
-    stays |= {n.node: ("pinned",) for n in shown if n.node in index.marks.pinned}
+    stays |= {n.node: ("pinned",) for n in shown if n.node in index.marks.held}
     why = reason or f"run {latest.run} was let go of"
     going = [Retired(n.step, n.node, WHOLE_STATE, why, dry_run) for n in shown if n.node not in stays]
     _check_others(backend, index, latest, {one.node for one in going})
@@ -72,9 +72,9 @@ def retire_run(
         # Before the run goes: an interruption leaves too much kept, not too little.
         backend.delete_many([mark.key() for mark in own])
         superseded = Retired(latest.step, latest.node, SUPERSEDED, why)
-        put_retired(backend, executor, [superseded] * (latest in shown and latest.node not in stays))
+        put_retired(backend, index, executor, [superseded] * (latest in shown and latest.node not in stays))
         # The newest first: no state is a delta to them. So on a full disk even a few make room for the rest.
-        put_retired(backend, executor, going[::-1])
+        put_retired(backend, index, executor, going[::-1])
         index.refresh(full=True)
     kept = [name for name in shown if name.node in stays]
     steps, kept_by = tuple(name.step for name in kept), {name.node: stays[name.node] for name in kept}

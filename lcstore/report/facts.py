@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
     from lcstore.maintain.costs import RestoreCosts
     from lcstore.maintain.sizing import Forecast
-    from lcstore.store.statistics import Stats
+    from lcstore.read.statistics import Stats
 
 #: What the bytes of a save are for, in the order in which they are shown.
 ROLES: Final = {

@@ -32,8 +32,8 @@ from lcstore.version import __version__
 if TYPE_CHECKING:
     from lcstore.format.records import NodeRecord
     from lcstore.index.reading import ReadRecord, Records
+    from lcstore.read.statistics import Stats
     from lcstore.storage.survey import OnProgress
-    from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
 
 #: Tensors times states that are looked at, as what they did lies in memory; and so many states at least.

@@ -1,4 +1,4 @@
-"""All stores below a place in one call: maintained or verified, here or on a Dask cluster, or copied."""
+"""All stores below a place in one call: maintained or verified, here or on a cluster, copied, unretired."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lcstore.copying.copy import CopyReport
 from lcstore.copying.receiving import check_apart
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
 from lcstore.index.kinds import is_store
+from lcstore.maintain.unretire import UnretireReport
 from lcstore.retention.base import Retention
 from lcstore.retention.parse import as_rule
 from lcstore.storage.backend import Backend
@@ -27,7 +28,7 @@ from lcstore.store.nightly import MaintainReport
 from lcstore.store.opening import open_store
 from lcstore.store.whole import copy
 
-R = TypeVar("R", MaintainReport, VerifyReport, CopyReport)
+R = TypeVar("R", MaintainReport, VerifyReport, CopyReport, UnretireReport)
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,33 @@ def maintain_below(
     return _each(url, storage_options, "maintain", lambda _: call, client, on_progress, on_done)
 
 
+def unretire_below(
+    url: str | os.PathLike[str],
+    *,
+    since: float | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+    on_done: OnDone[UnretireReport] | None = None,
+) -> list[Tended[UnretireReport]]:
+    """Bring back what every store below a place let go of, as `Store.unretire` does in one.
+
+    Parameters
+    ----------
+    url, storage_options, on_progress, on_done
+        As for `maintain_below`.
+    since, dry_run
+        As for `Store.unretire`.
+
+    Raises
+    ------
+    NotFoundError
+        There is no store.
+    """
+    call = partial(_unretire, since=since, dry_run=dry_run)
+    return _each(url, storage_options, "unretire", lambda _: call, None, on_progress, on_done)
+
+
 def verify_below(
     url: str | os.PathLike[str],
     level: Level = "structure",
@@ -205,6 +233,11 @@ def copy_below(
 def _maintain(backend: Backend, *, threads: int | None, dry_run: bool, **how: Any) -> MaintainReport:
     with open_store(backend, "r" if dry_run else "r+", threads=threads) as store:
         return store.maintain(dry_run=dry_run, **how)
+
+
+def _unretire(backend: Backend, *, dry_run: bool, **how: Any) -> UnretireReport:
+    with open_store(backend, "r" if dry_run else "r+", threads=1) as store:
+        return store.unretire(dry_run=dry_run, **how)
 
 
 def _verify(backend: Backend, *, level: Level, **how: Any) -> VerifyReport:

@@ -6,8 +6,10 @@ from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.format.labels import At, check_tag
 from lcstore.index.marked import bearers
 from lcstore.index.resolve import no_tag
+from lcstore.maintain.unretire import UnretireReport, unretire
 from lcstore.read.find import named
 from lcstore.store.handle import Handle
+from lcstore.units import parse_seconds
 from lcstore.write.naming import pin, set_name, unpin
 
 
@@ -67,8 +69,43 @@ class Labelling(Handle):
         """
         self._check_writable()
         node = self._found_or_retired(at)
-        pin(self._backend, self._index, node, by)
+        pin(self._backend, self._index, self._requests, node, by)
         return node
+
+    def unretire(
+        self, at: At = None, *, since: float | str | None = None, dry_run: bool = False
+    ) -> UnretireReport:
+        """Bring back what was let go of: one state, or all that a collect has not begun to take.
+
+        The next retention rule decides about them anew: a wrong one is made up for so. To hold a state
+        whatever a rule says, `pin` it. What was damaged, and saves that were not acknowledged, come back by
+        their names alone, if at all; so do states that were let go of before `since`.
+
+        Parameters
+        ----------
+        at
+            The step of a retired state, or its node's id; all if None.
+        since
+            Only what was let go of within so many seconds, or ``"12h"``, by the clocks of these machines.
+        dry_run
+            Only say what would come back.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such state.
+        ConflictError
+            The state that is named is being collected: too late.
+        """
+        self._check_open() if dry_run else self._check_writable()
+        if at is not None and since is not None:
+            raise InvalidInputError("a state that is named comes back whenever it went: leave out `since`")
+        node = None if at is None else self._retired_first(at)
+        seconds = parse_seconds(since) if isinstance(since, str) else since
+        store = self._backend, self._index, self._requests
+        report = unretire(*store, node, since=seconds, dry_run=dry_run)
+        self._log_done(report, dry_run=dry_run)
+        return report
 
     def unpin(self, at: At, by: str | None = None) -> int:
         """Take the pins of a state away (or only that of one holder); return how many there were."""
@@ -79,12 +116,20 @@ class Labelling(Handle):
         try:
             return self._found(at)
         except NotFoundError:
-            graph = self._index.graph
-            there = [*graph.nodes.values()]
-            retired = [name for name in there if name.step == at and name.node in graph.hidden]
-            if not retired:
+            retired = self._retired_at(at)
+            if retired is None:
                 raise
-            return max(retired, key=lambda name: name.order).node
+            return retired
+
+    def _retired_first(self, at: At) -> str:
+        self._reader.listed()
+        return self._retired_at(at) or named(self._reader, at).node
+
+    def _retired_at(self, at: At) -> str | None:
+        """Return the last retired state of a step."""
+        graph = self._index.graph
+        retired = [n for n in [*graph.nodes.values()] if n.step == at and n.node in graph.hidden]
+        return max(retired, key=lambda name: name.order).node if retired else None
 
     def _found(self, at: At) -> str:
         self._reader.listed()

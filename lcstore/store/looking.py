@@ -53,7 +53,7 @@ class Looking(Overview):
         self._check_writable()
         node, by = snapshot_at(self._reader, at).node, SNAPSHOT + secrets.token_hex(8)
         try:
-            pin(self._backend, self._index, node, by)
+            pin(self._backend, self._index, self._requests, node, by)
             snapshot = snapshot_at(self._reader, node)
         except BaseException:
             unpin(self._backend, self._index, node, by)

@@ -22,10 +22,10 @@ from lcstore.index.states import Listed, list_states
 from lcstore.read.find import find, named
 from lcstore.read.metrics import best
 from lcstore.read.snapshot import Snapshot
+from lcstore.read.statistics import Stats, stats
 from lcstore.retention.base import mode_of
 from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
-from lcstore.store.statistics import Stats, stats
 from lcstore.warned import warn
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ class Upkeep(Soundness, Labelling):
 
         It is not listed or found any more, and the next `collect` deletes what only it needed. States that
         were saved on top of it are not harmed. Until it is collected, its node's id still finds it, and
-        `pin` brings it back, by its step too.
+        `unretire` brings it back, by its step too; or `pin`, to hold it.
 
         Parameters
         ----------

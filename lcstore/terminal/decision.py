@@ -42,6 +42,8 @@ def decided(
         whole = [one for one in report.retired if one.what == _STATE]
         hidden = "What is retired is hidden now" if whole else "What is let go of is not read any more"
         yield f"{hidden}. To delete it: lcstore collect {url} --apply"
+        if len(whole) > 1:
+            yield f"To bring all of them back before that, until a rule decides anew: lcstore unretire {url}"
         if whole:
             # By its id: another run may have a state of that step, which is not hidden.
             back = "To bring one back before that, for as long as it stays pinned"

@@ -16,7 +16,7 @@ from lcstore.terminal.answer import Answer
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
-    from lcstore.store.statistics import Stats
+    from lcstore.read.statistics import Stats
     from lcstore.store.store import Store
 
 #: Stores looked at side by side.

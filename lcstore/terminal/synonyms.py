@@ -28,9 +28,9 @@ _COMMANDS: Final = {
     **dict.fromkeys(("list", "log"), "lcstore ls URL"),
     **dict.fromkeys(("info", "inspect"), "lcstore show URL@STEP for a state, lcstore stats URL for a store"),
     **dict.fromkeys(
-        ("undo", "revert", "rollback", "unretire"),
-        "lcstore retire URL@STEP lets go of a state, lcstore pin URL@STEP brings it back, for as long as it "
-        "stays pinned",
+        ("undo", "revert", "rollback"),
+        "lcstore retire URL@STEP lets go of a state, lcstore unretire URL@STEP brings it back, and lcstore "
+        "unretire URL all that went",
     ),
     **dict.fromkeys(("notes", "metadata"), "lcstore show URL@STEP, which has the metadata of a state"),
     **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""The stores below a place, as ``lcstore maintain``, ``verify`` and ``cp`` tell what came of each."""
+"""The stores below a place, as ``maintain``, ``unretire``, ``verify`` and ``cp`` tell what came of each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import typer
 
 from lcstore.errors import CorruptionError
 from lcstore.terminal.answer import Answer
+from lcstore.terminal.broughtback import ANEW
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
     from lcstore.copying.copy import CopyReport
+    from lcstore.maintain.unretire import UnretireReport
     from lcstore.store.below import Tended
     from lcstore.store.nightly import MaintainReport
 
@@ -50,10 +52,10 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
     def then(one: Tended[MaintainReport]) -> str:
         return "" if one.report is None else one.report.next
 
-    _tell(answer, tended, columns, cells, then, again, more=[*_of_all(tended, bool(again))])
+    _tell(answer, tended, columns, cells, then, again, more=[*_of_all(tended, answer, bool(again))])
 
 
-def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator[str]:
+def _of_all(tended: Sequence[Tended[MaintainReport]], answer: Answer, dry_run: bool) -> Iterator[str]:
     """Yield what is said of all stores together: bytes, what parts of a rule passed over, when bytes go."""
     reports = [one.report for one in tended if one.report is not None]
     seen = [report.forecast for report in reports if report.forecast is not None]
@@ -77,17 +79,50 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator
             of = f"{counted(len(closed), 'store')} of these, the first at {closed[0]}"
             yield f"This user may change nothing in {of}: with --apply, they end in an error."
     notes = [(report.url, note) for report in reports if report.retained for note in report.retained.notes]
-    for url, note in notes[:1]:
-        yield f"Note: {url}: {note}" + f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)
+    yield from _first(notes)
     freed = sum(report.collected.deleted_bytes for report in reports if report.collected)
     if not dry_run:
         yield f"Freed: {size(freed)} in all."
+        if any(report.retained and report.retained.states_let_go for report in reports):
+            yield f"To bring states back before the next run: lcstore unretire {answer.quoted} --since 12h"
     waiting = sum(report.collected.waiting_bytes for report in reports if report.collected)
     if waiting:
         column = "To be freed is what goes now. " * dry_run
         yield f"{column}{size(waiting)} more go a grace after they {'are' if dry_run else 'were'} condemned."
     if dry_run and any(report.retained and report.retained.retired for report in reports):
         yield "What is let go of now is condemned by the next run, and freed by one a grace later."
+
+
+def tell_unretired(answer: Answer, tended: Sequence[Tended[UnretireReport]], again: str) -> None:
+    """Tell what came back; exit with status 1 where a store failed, or a part came too late.
+
+    Parameters
+    ----------
+    tended
+        What came of each store.
+    again
+        What does it, where it was only shown.
+    """
+
+    def cells(report: UnretireReport) -> tuple[object, ...]:
+        return len(report.brought_back), len(report.too_late) or ""
+
+    def then(one: Tended[UnretireReport]) -> str:
+        return "" if one.report is None else "lcstore ls {url} --retired"
+
+    reports = [one.report for one in tended if one.report is not None]
+    back = sum(len(report.brought_back) for report in reports)
+    more = [f"{counted(back, 'state')} {'would come back' if again else 'brought back'} in all. {ANEW}."]
+    notes = [(report.url, note) for report in reports for note in report.notes]
+    more += _first(notes)
+    columns = ("would come back" if again else "brought back", "too late")
+    _tell(answer, tended, columns, cells, then, again if back else "", more=more)
+
+
+def _first(notes: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the first of the notes of stores, and how many more there are."""
+    more = f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)
+    return [f"Note: {url}: {note}{more}" for url, note in notes[:1]]
 
 
 def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> None:

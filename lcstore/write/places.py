@@ -13,6 +13,7 @@ from lcstore.format import markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
 from lcstore.graph.refs import NodeName
+from lcstore.index.gone import NOT_ACKNOWLEDGED
 from lcstore.storage.backend import Backend
 from lcstore.storage.settle import put_record
 
@@ -33,7 +34,7 @@ class Places:
 
     def disown(self, node: str, why: str) -> None:
         """Let go of a node once another is acknowledged: until then it may be all that the run has."""
-        self._disowned.setdefault(node, RetiredRecord(node, why, utc_now()))
+        self._disowned.setdefault(node, RetiredRecord(node, f"{NOT_ACKNOWLEDGED}: {why}", utc_now()))
 
     def keep(self, node: str) -> None:
         """Let go of a node no more: the run goes on from it."""

@@ -386,7 +386,7 @@ class Writer:
 
     def _disown(self, name: NodeName, *, broken: bool = False) -> None:
         """Have another state take the place of a node that is not acknowledged: what it needs may go."""
-        self._places.disown(name.node, "not acknowledged: what it needs was let go of")
+        self._places.disown(name.node, "what it needs was let go of")
         if broken:
             self._places.let_go(self.backend, name.node)
         self._stand_on_nothing(name.step)

@@ -272,8 +272,8 @@ def test_what_is_only_shown_says_would(url):
         ("show {url} --step 50", "name the state after the store: {url}@STEP"),
         ("pin --run 1 {url}", "lcstore ls {url} --retired --run RUN"),
         (
-            "unretire {url}@20",
-            "lcstore pin {url}@20 brings it back, for as long as it stays pinned",
+            "undo {url}@20",
+            "lcstore unretire {url}@20 brings it back",
         ),
         ("restore {url}@20", "lcstore.open('{url}').restore(STEP)"),
         ("tag {url} 50 gold", "A state is named so: lcstore tag {url}@50 gold"),

@@ -44,9 +44,17 @@ class Start:
 
 @cache
 def start(
-    length: int, retired: tuple[int, ...] = (), *, fork: bool = False, compacted: bool = False
+    length: int,
+    retired: tuple[int, ...] = (),
+    *,
+    fork: bool = False,
+    compacted: bool = False,
+    back: bool = False,
 ) -> Start:
-    """A run of states, some of them let go of; with `fork` two runs more that went on from the first."""
+    """A run of states, some of them let go of; with `fork` two runs more that went on from the first.
+
+    With `back` those that were let go of have been brought back by `unretire`.
+    """
     backend = MemoryBackend.fresh()
     with quick(), opened(backend, grace=0) as store:
         nodes = [store.save(step, state(step)).node for step in range(length)]
@@ -58,7 +66,10 @@ def start(
             store.retire(nodes[place])
         if compacted:
             store.compact()
-    return Start(backend.snapshot(), nodes, snapshots, frozenset(nodes[place] for place in retired))
+        if back:
+            store.unretire()
+    gone = frozenset[str]() if back else frozenset(nodes[place] for place in retired)
+    return Start(backend.snapshot(), nodes, snapshots, gone)
 
 
 # Actors -------------------------------------------------------------------------------------------------
@@ -106,6 +117,22 @@ def pinning(node: str) -> Play:
     return play
 
 
+def unretiring(actor: Any) -> Any:
+    """Bring back whatever was let go of; return the nodes that came back."""
+    with opened(actor) as store:
+        return [one.node for one in store.unretire().brought_back]
+
+
+def retiring(node: str) -> Play:
+    """Let go of a node."""
+
+    def play(actor: Any) -> None:
+        with opened(actor) as store:
+            store.retire(node, "test")
+
+    return play
+
+
 def reading(*nodes: str) -> Play:
     """Return what nodes give."""
 
@@ -125,7 +152,7 @@ class Meeting:
     start
         The store.
     actors
-        By name; those of writers, readers and pinners begin so.
+        By name; those of writers, readers, pinners and of who unretires begin so.
     let_go
         Nodes that are retired meanwhile.
     excused
@@ -151,8 +178,13 @@ class Meeting:
                 assert all(seen == self.start.snapshots[node] for node, seen in outcome.value.items())
             elif name.startswith("pinner"):
                 kept |= {outcome.value}
+            elif name.startswith("unretirer"):
+                kept |= {*outcome.value} - self.let_go
             elif name.startswith("writer"):
                 saved.append(outcome.value)
+        # Let go of or not: what is shown is whole.
+        with opened(backend, "r") as store:
+            kept |= self.start.snapshots.keys() & {one.node for one in store.states(records=False)}
         before = self._seen(backend, [*kept, *saved])
         assert all(before[node] == self.start.snapshots[node] for node in kept)
         # Collecting goes on, and takes nothing that is needed.

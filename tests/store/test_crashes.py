@@ -139,6 +139,14 @@ OPERATIONS = {
         settled=lambda store: store.collect(grace=0).deleted_objects == 0,
     ),
     "pin": Operation(pin),
+    "unretire": Operation(
+        lambda store, past: store.unretire(),
+        settled=lambda store: not store.unretire(dry_run=True).brought_back,
+    ),
+    "retain what was unretired": Operation(
+        lambda store, past: store.retain("LatestN(2) | EveryNSteps(3)"),
+        before=lambda store, past: (store.retain("LatestN(1)"), store.unretire()),
+    ),
     "tag": Operation(tag),
     "repair": Operation(
         lambda store, past: store.repair(dry_run=False, level="structure"),

@@ -11,7 +11,18 @@ from __future__ import annotations
 import pytest
 from kit import Exploration, explore, replay
 from kit.actors import Stage, alone, deterministic
-from meetings import Meeting, at_work, collecting, compacting, pinning, reading, saving, start
+from meetings import (
+    Meeting,
+    at_work,
+    collecting,
+    compacting,
+    pinning,
+    reading,
+    retiring,
+    saving,
+    start,
+    unretiring,
+)
 
 from lcstore import ConflictError, CorruptionError, NotFoundError
 from lcstore.write.written import Written
@@ -112,6 +123,62 @@ def two_pinners() -> Meeting:
     )
 
 
+def unretirer() -> Meeting:
+    """All that was let go of is brought back while it is collected."""
+    begun = start(4, (1, 2), fork=True, compacted=True)
+    return Meeting(
+        begun,
+        {"unretirer": unretiring, "collector": collecting()},
+        excused={"unretirer": TOO_LATE},
+    )
+
+
+def unretirers_and_a_pinner() -> Meeting:
+    """Two bring the same back, and one pins it, while it is collected."""
+    begun = start(3, (1,), fork=True, compacted=True)
+    return Meeting(
+        begun,
+        {
+            "unretirer_1": unretiring,
+            "unretirer_2": unretiring,
+            "pinner": pinning(begun.nodes[1]),
+            "collector": collecting(),
+        },
+        excused={"unretirer_1": TOO_LATE, "unretirer_2": TOO_LATE, "pinner": (ConflictError, *TOO_LATE)},
+    )
+
+
+def letting_go_again() -> Meeting:
+    """What was brought back is let go of again while a collector is at work."""
+    begun = start(3, (1,), fork=True, compacted=True, back=True)
+    leaf = begun.nodes[1]
+    return Meeting(begun, {"retirer": retiring(leaf), "collector": collecting(2)}, let_go=frozenset([leaf]))
+
+
+def letting_go_again_of_what_is_unretired() -> Meeting:
+    """One lets go of what was brought back, another brings it back once more, and it is collected."""
+    begun = start(3, (1,), fork=True, compacted=True, back=True)
+    leaf = begun.nodes[1]
+    return Meeting(
+        begun,
+        {"retirer": retiring(leaf), "unretirer": unretiring, "collector": collecting()},
+        let_go=frozenset([leaf]),
+        excused={"unretirer": TOO_LATE},
+    )
+
+
+def writer_upon_what_is_let_go_of_again() -> Meeting:
+    """A writer goes on from a state that was brought back, which is let go of again and collected."""
+    begun = start(3, (1,), fork=True, back=True)
+    leaf = begun.nodes[1]
+    return Meeting(
+        begun,
+        {"writer": saving(leaf), "retirer": retiring(leaf), "collector": collecting()},
+        let_go=frozenset([leaf]),
+        excused={"writer": TOO_LATE},
+    )
+
+
 def reader() -> Meeting:
     """A reader of a state that stays, and of one that is let go of, while a collector takes its way away."""
     begun = start(4, (1, 2), compacted=True)
@@ -141,6 +208,11 @@ MEETINGS = {
         pinner,
         late_pinner,
         two_pinners,
+        unretirer,
+        unretirers_and_a_pinner,
+        letting_go_again,
+        letting_go_again_of_what_is_unretired,
+        writer_upon_what_is_let_go_of_again,
         reader,
         late_reader,
     )
@@ -199,9 +271,11 @@ def test_a_compactor_meets_a_state_whose_object_is_taken_before_its_record_is_th
     replay(at_work("writer", "compactor", "collector"), order)
 
 
-#: What comes next of an actor that looks whether it is too late, and that sets a pin; and of a collector.
-LOOKS, SETS, LOOKS_AGAIN = ("get", "layouts/"), ("put", "names/pin"), ("list", "")
+#: What comes next of an actor that sets a pin, and that looks whether it is too late; and of a collector.
+SETS, LOOKS_AGAIN = ("put", "names/pin"), ("list", "")
 CONDEMNS, DELETES = ("put", "condemned/"), ("delete", "data/")
+#: An actor has found the state, and in the look before its pin all but the names that there are.
+LOOKS = [("pinner_2", ("list", folder)) for folder in ("names", "retired", "names")]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +283,7 @@ CONDEMNS, DELETES = ("put", "condemned/"), ("delete", "data/")
     [
         (
             # One finds the pin of the other, which came too late and is about to go.
-            [("pinner_2", LOOKS), ("pinner_1", SETS), ("collector", DELETES), ("pinner_1", LOOKS_AGAIN)],
+            [*LOOKS, ("pinner_1", SETS), ("collector", DELETES), ("pinner_1", LOOKS_AGAIN)],
             {"pinner_1", "pinner_2"},
         ),
         # One came in time, and the other finds that it did not.

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lcstore.cli.commands.keep.collect import collection, goes_by, later
-from lcstore.cli.commands.keep.compact import compaction
 from lcstore.cli.commands.trouble.verify import findings
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import (
@@ -26,6 +24,8 @@ from lcstore.terminal.arguments import (
     typed_again,
     understood,
 )
+from lcstore.terminal.collection import collection, goes_by, later
+from lcstore.terminal.compaction import compaction
 from lcstore.terminal.decision import counts, decision, runs_of
 from lcstore.terminal.foreseen import foreseen, noted
 from lcstore.terminal.scheduler import Scheduler, cluster
@@ -116,6 +116,8 @@ def _shown(
             yield decision(report.retained, runs)
         yield from (f"Note: {note}" for note in report.retained.notes)
         yield f"{counts(report.retained)}."
+        if report.retained.states_let_go and not report.dry_run:
+            yield f"To bring states back before the next run: lcstore unretire {answer.quoted}"
     if report.compacted is not None:
         yield from compaction(report.compacted, bounds)
         if report.compacted.is_cut_short:

@@ -21,7 +21,7 @@ def retain(
     """Let go of all states that a retention does not keep. Only shows them, unless --apply is given.
 
     A state that is let go of is hidden, and deleted by a later collect; until that collect has begun `lcstore
-    pin` brings the state back. The latest state of each run, and pinned ones, stay whatever is said.
+    unretire` brings the state back. The latest state of each run, and pinned ones, stay whatever is said.
     """
     retention = retention_of(keep)
     with answering(url, as_json, options, pairs) as answer:

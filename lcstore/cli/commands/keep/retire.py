@@ -43,7 +43,7 @@ def retire(
 ) -> None:
     """Let go of one state, or of a run. Only shows it, unless --apply is given.
 
-    A retired state is hidden, and deleted by a later collect; until that collect has begun `lcstore pin`
+    A retired state is hidden, and deleted by a later collect; until that collect has begun `lcstore unretire`
     brings the state back. The latest state of a run, and a pinned one, are refused. With --run all states of
     a run go (with --after, those after a step) but pinned ones, if it was silent for twice as long as its
     saves were apart (a minute at least).
@@ -83,7 +83,9 @@ def _retire_run(
 
 def _done(answer: Answer, gone: Retired) -> Iterator[str]:
     yield f"Step {gone.step} is retired: hidden now, and deleted once it is collected."
-    yield f"To bring it back before that, for as long as it stays pinned: lcstore pin {answer.at(gone.node)}"
+    state = answer.at(gone.node)
+    yield f"To bring it back before that, until it is let go of again: lcstore unretire {state} --apply"
+    yield f"To bring it back for as long as it stays pinned: lcstore pin {state}"
 
 
 def _would(

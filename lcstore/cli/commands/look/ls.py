@@ -138,6 +138,7 @@ def ratio_of(info: StepInfo) -> float:
 def labels(state: Listed) -> dict[str, Any]:
     """Return the tags, pins and marks that a state got since it was saved, for ``--json``."""
     pins = {"pinned": bool(state.pinned_by), "pinned_by": state.pinned_by}
+    pins |= {"brought_back": state.brought_back}
     gone = {"retired": state.retired, "condemned": state.condemned, "without": state.without}
     return {"tags": state.tags} | pins | gone
 
@@ -147,6 +148,7 @@ def marked(state: Listed) -> str:
     marks = {
         "latest": state.latest,
         "pinned": bool(state.pinned_by),
+        "brought back": state.brought_back,
         "retired": state.retired and not state.condemned,
         "being collected": state.condemned,
         "in part": bool(state.without),

@@ -17,7 +17,7 @@ from lcstore.terminal.table import Table, counted, size
 if TYPE_CHECKING:
     from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.sizing import Forecast
-    from lcstore.store.statistics import Stats
+    from lcstore.read.statistics import Stats
     from lcstore.store.store import Store
 
 _PLAN = ("planned", "bytes_written", "bytes_before", "bytes_after", "longest_before", "longest_after")
