@@ -141,7 +141,7 @@ class CheckpointManager:
     def _is_due(self, step: int) -> bool:
         if step == self._last:
             return False
-        if self._notice.is_given:
+        if self._notice.wants_a_save:
             return True
         if self._skips and self.store.is_saving:
             return False
@@ -193,7 +193,7 @@ class CheckpointManager:
         self._meter.enter(step, saving=self.store.is_saving, state=state)
         told = self._notice.is_given
         try:
-            if not told:  # the last save goes on whatever became of the one before
+            if not self._notice.wants_a_save:  # the last save goes on whatever became of the one before
                 self.check_for_errors()
             due = (force and step != self._last) or self._is_due(step)
             self._evaluations.offered(step, metrics, saved=due)
@@ -202,7 +202,7 @@ class CheckpointManager:
                 return False
             self._meter.begun(step)
             state = self._meter.ready(state() if makes_state(state) else state)
-            if self._notice.is_given:
+            if self._notice.wants_a_save:
                 self._save_last(step, state, metrics, labels)
             elif self._background:
                 self.wait_until_finished()

@@ -13,6 +13,8 @@ from types import FrameType
 from typing import Any, Final
 
 _log: Final = logging.getLogger("lcstore")
+#: Steps that are saved at once since notice was given: a trainer may take one more where it comes between two.
+_MOST_SAVES: Final = 3
 
 
 class Notice:
@@ -72,6 +74,11 @@ class Notice:
         return self._since is not None
 
     @property
+    def wants_a_save(self) -> bool:
+        """Whether the next step is to be saved for it: not of a loop that goes on and on."""
+        return self.is_given and self._saves < _MOST_SAVES
+
+    @property
     def seconds(self) -> float:
         """Seconds since notice was given; 0 before."""
         return 0.0 if self._since is None else time.monotonic() - self._since
@@ -80,9 +87,9 @@ class Notice:
         """Log that a step was saved since notice was given; warn once of a loop that goes on and on."""
         self._saves += 1
         _log.info("saved before the machine goes, %.1f s after notice: %s", self.seconds, info)
-        if self._saves == 3:  # a trainer may take one more step where notice comes between two
+        if self._saves == _MOST_SAVES:
             _log.warning(
-                "the loop was told to end, and goes on: each step is saved until it does. "
+                "the loop was told to end, and goes on: from here on its steps are saved as they are due. "
                 "`if manager.reached_preemption(): break` behind save() ends it"
             )
 

@@ -470,14 +470,16 @@ def test_a_loop_that_hears_of_it_after_a_save_leaves_with_its_last_step_saved():
         assert store.steps() == [0, 10, 20, 28]
 
 
-def test_a_loop_that_goes_on_after_it_was_told_to_end_is_told_once(caplog):
+def test_a_loop_that_goes_on_after_it_was_told_to_end_is_told_once_and_saves_as_before(caplog):
     told = [True]
     with CheckpointManager(MemoryBackend.fresh(), every=100, preempted=lambda: bool(told)) as manager:
         assert manager.save(0, state(0))
         assert not caplog.records
         assert train(manager, range(1, 2)) == [1]
         assert not caplog.records, "a trainer may take one more step"
-        assert train(manager, range(2, 5)) == [2, 3, 4]
+        assert train(manager, range(2, 201)) == [2, 100, 200]
+        assert manager.reached_preemption()
+        assert [manager.store.info(step).exact for step in (0, 1, 2, 100)] == [True, True, True, False]
     (one,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "the loop was told to end, and goes on" in one.getMessage()
 
