@@ -202,6 +202,7 @@ def _history_folder(history: History) -> Folder:
         "role": spec.role,
         "steps": [name.step for name in history.names],
         "nodes": [name.node for name in history.names],
+        "runs": [name.run for name in history.names],
         "metrics": {metric: [*map(finite, values)] for metric, values in metrics.items()},
     }
     dims = [_STEP, *dims_of(history.name, shape)]

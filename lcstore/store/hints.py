@@ -43,7 +43,7 @@ _ATTRIBUTES: Final = {
     **dict.fromkeys(("load", "get"), "store.restore(step), or store.read(step, name) for one tensor"),
     **dict.fromkeys(("prune", "gc"), "store.retain('latest:3'), then store.collect()"),
     **dict.fromkeys(("list", "ls"), "store.states(), or store.steps()"),
-    **dict.fromkeys(("unretire", "undo"), "store.pin(step), which brings a retired state back"),
+    "undo": "store.unretire(), which brings retired states back",
     "runs": "{(s.run, s.run_id) for s in store.states(records=False)}",
     "metrics": "[(s.step, s.metrics) for s in store.states()], or store.info(step).metrics",
     "latest": "store.latest_step()",

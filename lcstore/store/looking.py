@@ -224,8 +224,8 @@ class Looking(Overview):
         name
             As for `read`.
         steps
-            A range, a list of steps, or None for all, each in its newest revision. Unless they are a list,
-            steps that are not there, or do not have the name, are passed over.
+            A range, a list of steps, or None for all, each in its newest revision, whichever run saved it.
+            Unless they are a list, steps that are not there, or do not have the name, are passed over.
         run, to
             As for `restore`.
         line

@@ -281,6 +281,7 @@ def test_states_that_let_go_of_the_tensor_are_passed_over(tmp_path, run):
         name = "optim/state/#0/exp_avg"
         array = store.zarr_history(name)
         assert array.attrs["steps"] == [2, 3]
+        assert array.attrs["runs"] == [1, 1]
         assert array[0].tobytes() == store.read(2, name).tobytes()
         with pytest.raises(NotFoundError, match="let go"):
             store.zarr_history(name, [1, 2])
