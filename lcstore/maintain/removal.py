@@ -82,7 +82,7 @@ def remove_store(
     nodes = [keys.parse_node_key(key) for key in own if key.startswith(f"{keys.NODES}/")]
     steps, at = [name.step for name in nodes], {name.node: name.step for name in nodes}
     named = [markkeys.parse_tag_key(key) for key in own if key.startswith(f"{keys.NAMES}/")]
-    pins = pins_by_node(named, at)
+    pins = {node: by for node, who in pins_by_node(named, at).items() if (by := who - {markkeys.UNRETIRED})}
     report = RemoveReport(
         url=backend.url,
         dry_run=dry_run,

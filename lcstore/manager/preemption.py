@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Final
 
 _log: Final = logging.getLogger("lcstore")
-#: Steps that are saved at once since notice was given: a trainer may take one more where it comes between two.
+#: Steps saved at once since notice was given: a trainer may take one more where it comes between two.
 _MOST_SAVES: Final = 3
 
 

@@ -564,7 +564,12 @@ def test_pins_of_several(run):
     assert call("unpin", f"{run}@20", "--by", "carol").exit_code == 1
     assert document("unpin", f"{run}@20", "--by", "bob")["deleted"] == 1
     assert "alice" in call("pin", run).stdout
-    assert document("unpin", f"{run}@20")["deleted"] == 1
+    alone = document("unpin", f"{run}@20")
+    assert (alone["deleted"], len(alone["by"])) == (1, 1)
+    for who in ("alice", "bob"):
+        call("pin", f"{run}@20", "--by", who)
+    call("pin", f"{run}@20")
+    assert "3 pins (without a name, of 'alice', of 'bob')" in call("unpin", f"{run}@20").stdout
     assert "no pins" in call("pin", run).stdout
 
 

@@ -44,7 +44,8 @@ def pin(
 def unpin(
     target: Annotated[str, typer.Argument(metavar="URL@STEP", help="The state.")],
     by: Annotated[
-        str | None, typer.Option("--by", metavar="WHO", help="Only the pin of this name; else all.")
+        str | None,
+        typer.Option("--by", metavar="WHO", help="Only the pin of this name; else all, of others too."),
     ] = None,
     at: AtState = None,
     as_json: AsJson = False,
@@ -57,15 +58,18 @@ def unpin(
         raise typer.BadParameter("name the state: URL@STEP")
     with answering(url, as_json, options, pairs) as answer, answer.store(writable=True) as store:
         info = store.info(state)
+        pins = (one.pinned_by for one in store.states(records=False) if one.node == info.node)
+        held = [who for those in pins for who in those if by in (None, who)]
         count = store.unpin(info.node, by)
         if not count:
             answer.next = f"lcstore pin {answer.quoted}"
             raise NotFoundError("it is not pinned" + ("" if by is None else f" by {by!r}"), step=info.step)
         gone = _is_retired(store, info.node)
         again = " It had been retired, and is hidden again." if gone else ""
-        pins = "a pin" if count == 1 else f"{count} pins"
-        facts = {"url": answer.url, "step": info.step, "node": info.node}
-        answer.give(facts, [f"Taken from step {info.step}: {pins}.{again}"], deleted=count, retired=gone)
+        whose = ", ".join(f"of {who!r}" if who else "without a name" for who in held)
+        taken = ("a pin" if count == 1 else f"{count} pins") + f" ({whose})" * bool(held)
+        facts = {"url": answer.url, "step": info.step, "node": info.node, "by": held}
+        answer.give(facts, [f"Taken from step {info.step}: {taken}.{again}"], deleted=count, retired=gone)
 
 
 def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
