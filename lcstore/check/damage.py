@@ -11,12 +11,14 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.check.looker import Need
 from lcstore.check.readable import Readable
 from lcstore.format import keys
 from lcstore.format.records import EdgeRecord
 from lcstore.graph.paths import DAMAGED, TwoWayPaths, cheapest_paths, path_in
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.links import Link, shortcut_link
+from lcstore.layout.qualified import stem_of
 
 #: In the place of a cause: no path leads to the node.
 NO_PATH: Final = "no path"
@@ -265,8 +267,7 @@ class Judge:
 
     def exact_of(self, node: str) -> Array:
         """Return which tensors of a node were saved with their exact value: ``bool``, per tensor."""
-        own = self.store.own[node]
-        whole = self.store.records[node].exact is not None
+        own, whole = self.store.own[node], self.store.records[node].exact is not None
         out: Array = ~own.layout.plain & (whole | own.effect.holds("exact"))
         return out
 
@@ -299,6 +300,15 @@ class Judge:
                     wrong[ref.target] = on if known is None else on | known
                     queue.append(ref.target)
         return False
+
+    def counts(self, need: Need) -> bool:
+        """Return whether an object of an edge counts: parity of what no kept state may need does not."""
+        name, own = keys.parse_data_key(need.ref.key), self.store.own.get(need.node or "")
+        if name.parity is None or name.op is None or own is None:
+            return True
+        if need.exact:
+            return own.target not in self.store.marks.hidden | self.store.marks.inexact
+        return self.reach(own, own.layout.within({stem_of(name.pool or "")}) & own.effect.holds(name.op))
 
     # Of one edge ----------------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ class Examination:
         objects = Objects(self.store, self.level, self.sample, self.until, self.on_progress, self.client)
         self.needs = objects.needs
         self.looked = objects.look() if known is None else known
-        self.mending = Mending(self.store)
+        self.mending, self.judge = Mending(self.store), Judge(self.store, Damage())
         if known is None:
             self._look_again()
             self._mend()
@@ -179,8 +179,7 @@ class Examination:
         """Find out what of all that is missed can be made again; nothing is written."""
         for key, problem in list(self.looked.problems.items()):
             need = self.needs[key]
-            missed = self._target(need) in self.needed and not self.excused(need)
-            if missed and isinstance(problem, CorruptionError | NotFoundError):
+            if self._missed(need) and isinstance(problem, CorruptionError | NotFoundError):
                 try:
                     self.mending.was(need.ref)
                     self.looked.mended[key] = self.looked.problems.pop(key)
@@ -204,6 +203,10 @@ class Examination:
         """Return the node that the edge of an object leads to."""
         return need.node or self.store.edges[need.edge].target
 
+    def _missed(self, need: Need) -> bool:
+        """Return whether something is missed where an object is gone."""
+        return self._target(need) in self.needed and not self.excused(need) and self.judge.counts(need)
+
     def excused(self, need: Need) -> bool:
         """Return whether a record explains that an object is gone."""
         return self.store.is_condemned(need.edge, need.scope or markkeys.WHOLE_EDGE)
@@ -215,11 +218,9 @@ class Examination:
             return "info"
         name = keys.parse_data_key(need.ref.key)
         if name.parity is not None:
-            # What can be rebuilt from it is there.
-            return "warning" if self._target(need) in self.needed else "info"
+            return "warning" if self._missed(need) else "info"
         link = store.shortcuts.get(need.edge) if need.node is None else store.own.get(need.node)
-        kept = need.node is not None and need.node not in store.graph.hidden
-        if kept and need.node is not None:
+        if need.node is not None and need.node not in store.graph.hidden:
             let_go = stem_of(name.pool or "") in marks.stripped.get(need.node, ())
             if need.exact:
                 return "info" if let_go or need.node in marks.inexact else "error"

@@ -1,4 +1,4 @@
-"""What a store holds once a collection is through: a dry run plans for that."""
+"""What a store holds once something is let go of, or a collection is through: told before it is."""
 
 from __future__ import annotations
 
@@ -55,3 +55,12 @@ def collected_from(
         layouts=[digest for digest in contents.layouts if keys.layout_key(digest) not in deleted],
         lengths={key: nbytes for key, nbytes in contents.lengths.items() if key not in deleted},
     )
+
+
+def let_go(contents: Contents, going: Iterable[tuple[str, str]]) -> None:
+    """Have contents be as if of some nodes something had been let go of: the state, or a part of it."""
+    names = [markkeys.RetiredName(node, what, "") for node, what in going]
+    contents.marks = contents.marks.with_retired(names)
+    for name in names:
+        if name.what == markkeys.WHOLE_STATE:
+            contents.graph.hide(name.node)

@@ -36,10 +36,10 @@ def not_all_let_go(url: str, stored: int, wanted: int, key: str | None) -> Stora
     """Return the error that says how to go on where so many of what was to be let go of are."""
     if not stored:
         return StorageError(
-            f"there is no room on {url} for the records that let go of anything, of some 4 KiB each: delete "
-            f"anything else there, or copy the store to another disk, `lcstore cp {shlex.quote(url)} TO`. "
-            f"Where states were let go of before, and their run has ended, {_collect(url)} may make room "
-            f"{_ONCE}",
+            f"there is no room on {url} for the records that let go of anything, of 4 KiB each, and what "
+            "would go has no parity or second copies of its own whose place they could take: delete anything "
+            f"else there, or copy the store to another disk, `lcstore cp {shlex.quote(url)} TO`. Where some "
+            f"were let go of before, and their run has ended, {_collect(url)} may make room {_ONCE}",
             key=key,
         )
     return StorageError(

@@ -10,7 +10,8 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from lcstore.errors import CorruptionError, InvalidInputError, StorageError
+from lcstore.durability import Durability
+from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
@@ -28,6 +29,7 @@ from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
 from lcstore.maintain.broken import broken_states
 from lcstore.maintain.full import not_all_let_go
+from lcstore.maintain.redundant import redundant_of, with_room_of
 from lcstore.maintain.verdict import movable_in
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
@@ -35,7 +37,6 @@ from lcstore.retention.choice import STRIPPED, Decision, decide
 from lcstore.state.names import matcher
 from lcstore.storage.backend import Backend, room_left
 from lcstore.storage.jobs import run_all
-from lcstore.storage.patient import no_room
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import keeps_twice
@@ -121,6 +122,7 @@ def retire_by(
     backend: Backend,
     index: Index,
     executor: Executor,
+    durability: Durability,
     rule: Retention,
     *,
     dry_run: bool,
@@ -148,7 +150,7 @@ def retire_by(
     going = sorted(found, key=lambda one: (one.step, one.node, one.what))
     notes += tags_that_go(index, going)
     if not dry_run:
-        put_retired(backend, index, executor, going)
+        put_retired(backend, index, executor, durability, going)
         index.refresh(full=True)
     # With a grace of 0 one that was to be kept may have been collected meanwhile.
     there = (name for name in map(index.graph.nodes.get, decision.kept) if name is not None)
@@ -159,7 +161,14 @@ def retire_by(
 
 
 def retire_node(
-    backend: Backend, index: Index, executor: Executor, node: str, reason: str, *, dry_run: bool = False
+    backend: Backend,
+    index: Index,
+    executor: Executor,
+    durability: Durability,
+    node: str,
+    reason: str,
+    *,
+    dry_run: bool = False,
 ) -> Retired:
     """Let go of one state.
 
@@ -178,7 +187,7 @@ def retire_node(
         raise InvalidInputError(f"step {name.step} is pinned: `lcstore unpin {held}` first")
     gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason, dry_run)
     if node not in graph.hidden and not dry_run:
-        put_retired(backend, index, executor, [gone])
+        put_retired(backend, index, executor, durability, [gone])
         index.refresh(full=True)
     return gone
 
@@ -209,17 +218,20 @@ def _superseded(index: Index) -> set[str]:
     return up_to(index.graph, index.marks.superseded) - ({latest.node} if latest is not None else set())
 
 
-def put_retired(backend: Backend, index: Index, executor: Executor, going: Sequence[Retired]) -> None:
+def put_retired(
+    backend: Backend, index: Index, executor: Executor, durability: Durability, going: Sequence[Retired]
+) -> None:
     """Store retirements. On a disk that they fill, so much room is left that a collect can begin.
 
-    What `unretire` brought back, as of the last full listing, is hidden again once its retirement is stored.
+    Where there is no room, what is redundant of that which goes makes some. What `unretire`
+    brought back, as of the last full listing, is hidden again once its retirement is stored.
 
     Raises
     ------
     StorageError
         There was no room for all of them; those that were stored hold.
     """
-    created, stored = utc_now(), list[Retired]()
+    created, stored = utc_now(), set[Retired]()
     brought_back, named = index.marks.brought_back, index.named
 
     def put(one: Retired) -> None:
@@ -227,19 +239,21 @@ def put_retired(backend: Backend, index: Index, executor: Executor, going: Seque
         put_record(backend, record.key(), record.to_bytes())
         if one.what == markkeys.WHOLE_STATE and one.node in brought_back:
             hide_again(backend, named, one.node)
-        stored.append(one)
+        stored.add(one)
 
-    try:
+    def put_rest() -> None:
         # A bucket has no blocks to run out of.
         with room_left(backend, 0 if keeps_twice(backend) else _ROOM_TO_COLLECT * bool(going)):
             # States last: a budget went by the exact values that stay, and means the same wherever this ends.
             for last in (False, True):
                 some = [one for one in going if (one.what == markkeys.WHOLE_STATE) is last]
-                run_all(executor, [partial(put, one) for one in some])
-    except StorageError as error:
-        if not no_room(error):
-            raise
-        raise not_all_let_go(backend.url, len(stored), len(going), error.key) from error.__cause__
+                run_all(executor, [partial(put, one) for one in some if one not in stored])
+
+    of = [(one.node, one.what) for one in going]
+    lack = with_room_of(backend, put_rest, lambda: redundant_of(backend, index, durability, of))
+    if lack is not None:
+        done, wanted = (sum(one.what != markkeys.SUPERSEDED for one in some) for some in (stored, going))
+        raise not_all_let_go(backend.url, done, wanted, lack.key) from lack.__cause__
 
 
 def known_broken(backend: Backend, index: Index, records: dict[str, NodeRecord]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from lcstore.index.kinds import KINDS
 from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.index.lengths import lengths_of
 from lcstore.layout.layout import Layout
+from lcstore.maintain.afterwards import let_go
 from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.compact import ROUNDS, Compactor
 from lcstore.maintain.retire import Retired
@@ -125,11 +126,7 @@ def forecast(
     if collected is not None and left is not None:
         deleted = collected.deleted_bytes
         now += deleted - collected.deleted_leftover_bytes  # these were counted
-    names = [markkeys.RetiredName(one.node, one.what, "") for one in going]
-    contents.marks = contents.marks.with_retired(names)
-    for name in names:
-        if name.what == markkeys.WHOLE_STATE:
-            contents.graph.hide(name.node)
+    let_go(contents, ((one.node, one.what) for one in going))
     without, _ = _kept(contents, layout, durability, sizes)
     made = _plan(contents, layout, compactor)
     closed = closed_folder(backend)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
+from lcstore.durability import Durability
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.markkeys import SUPERSEDED, WHOLE_STATE, retired_key
@@ -24,6 +25,7 @@ def retire_run(
     backend: Backend,
     index: Index,
     executor: Executor,
+    durability: Durability,
     run: int | str,
     reason: str,
     *,
@@ -72,9 +74,9 @@ def retire_run(
         # Before the run goes: an interruption leaves too much kept, not too little.
         backend.delete_many([mark.key() for mark in own])
         superseded = Retired(latest.step, latest.node, SUPERSEDED, why)
-        put_retired(backend, index, executor, [superseded] * (latest in shown and latest.node not in stays))
+        marked = [superseded] * (latest in shown and latest.node not in stays)
         # The newest first: no state is a delta to them. So on a full disk even a few make room for the rest.
-        put_retired(backend, index, executor, going[::-1])
+        put_retired(backend, index, executor, durability, [*marked, *going[::-1]])
         index.refresh(full=True)
     kept = [name for name in shown if name.node in stays]
     steps, kept_by = tuple(name.step for name in kept), {name.node: stays[name.node] for name in kept}

@@ -1,0 +1,163 @@
+"""Letting go of states on a disk that is full to the last block: what is redundant of them makes the room."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from conftest import Run
+from fulldisk import Disk, left
+
+import lcstore
+from lcstore.durability import NAMED
+from lcstore.format import keys
+from lcstore.format.markkeys import WHOLE_STATE
+from lcstore.maintain.redundant import redundant_of
+from lcstore.testing import every_point
+
+#: Each lets go of states in another way.
+WAYS = {
+    "retain": lambda store: store.retain("latest:2"),
+    "retire a run's end": lambda store: store.retire_run(1, after=3, run_is_dead=True),
+    "retire": lambda store: store.retire(5),
+    "strip": lambda store: store.retain("latest:99 | strip:optim/**:latest:1 | exact-only:latest:1"),
+}
+
+
+def opened(backend, **options):
+    return lcstore.open(backend, "r+", threads=1, **options)
+
+
+@pytest.fixture(scope="module")
+def objects():
+    """A store with parity and second copies, of states some of which are exact."""
+    disk, run = Disk.fresh(), Run()
+    with lcstore.open(disk, grace=0, threads=1, durability="all") as store:
+        for step in range(12):
+            store.save(step, run.step(), exact=step % 4 == 1)
+    return disk.snapshot()
+
+
+def values(store):
+    """Return of each state what it gives back, as bytes."""
+    return {one.node: _bytes(store.restore(one.node, names="model")) for one in store.states()}
+
+
+def _bytes(state):
+    if isinstance(state, dict):
+        return {name: _bytes(part) for name, part in state.items()}
+    if isinstance(state, list):
+        return [*map(_bytes, state)]
+    return np.asarray(state).tobytes()
+
+
+def found(store):
+    """Return what `verify` finds wrong."""
+    return [one for one in store.verify("checksum").findings if one.severity != "info"]
+
+
+def marks_aside(backend):
+    return {key for key in left(backend) if not key.startswith(("retired/", "names/"))}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("blocks", range(6))
+def test_with_any_number_of_free_blocks_states_are_let_go_of_and_collected(objects, way, blocks):
+    roomy, disk = Disk.fresh(objects), Disk.fresh(objects)
+    with opened(roomy) as store:
+        wanted = WAYS[way](store)
+        store.collect()
+        kept = values(store)
+    disk.blocks = disk.used + blocks
+    with opened(disk) as store:
+        assert str(WAYS[way](store)) == str(wanted)
+        assert disk.blocks - disk.used >= 2
+        assert not found(store)
+        assert values(store) == kept
+        store.collect()
+        assert marks_aside(disk) == marks_aside(roomy)
+        assert values(store) == kept
+        assert store.verify("restore").ok
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "strip"])
+def test_a_crash_at_any_operation_leaves_states_that_restore_and_what_a_repair_makes_again(objects, way):
+    with opened(Disk.fresh(objects)) as store:
+        before = values(store)
+        WAYS[way](store)
+        after, kept = values(store), store.steps()
+
+    def full():
+        disk = Disk.fresh(objects)
+        disk.blocks = disk.used
+        return disk
+
+    def let_go(backend):
+        with opened(backend) as store:
+            WAYS[way](store)
+
+    lacking = 0
+    for point in every_point(full, let_go):
+        disk = point.backend
+        if disk.snapshot() == objects:
+            continue
+        with opened(disk) as store:
+            there = values(store)
+            assert after.keys() <= there.keys()
+            assert all(before[node] == value for node, value in there.items())
+            lack = found(store)
+            lacking += bool(lack)
+            assert all(one.severity == "warning" for one in lack)
+            disk.blocks += 100
+            if lack:
+                store.repair(dry_run=False)
+            assert not found(store)
+            disk.blocks = disk.used
+            while store.steps() != kept:
+                with contextlib.suppress(lcstore.StorageError):  # some of what the crash left takes room
+                    WAYS[way](store)
+                store.collect()
+            assert values(store) == after
+            assert not found(store)
+    assert lacking
+
+
+def test_a_manager_on_a_full_disk_goes_on_by_the_rule_that_it_has(objects):
+    disk, run = Disk.fresh(objects), Run()
+    disk.blocks = disk.used
+    with opened(disk) as store, pytest.raises(lcstore.StorageError, match="no room"):
+        store.save(20, run.step())
+    with opened(disk) as store:
+        report = store.maintain("latest:2")
+        assert "retain" not in report.problems
+        assert store.steps() == [10, 11]
+        store.collect()
+    with lcstore.CheckpointManager(disk, every=1, grace=0) as manager:
+        manager.save(20, run.step())
+    with lcstore.open(disk, "r") as store:
+        assert store.steps() == [10, 11, 20]
+
+
+def test_what_was_pinned_meanwhile_and_what_is_kept_keeps_all_that_is_redundant_of_it(objects):
+    disk = Disk.fresh(objects)
+    with opened(disk) as store:
+        nodes = [store.info(step).node for step in store.steps()]
+        pinned = nodes[8]
+        store.pin(pinned)
+        going = [(node, WHOLE_STATE) for node in nodes[4:]]
+        spare = redundant_of(disk, store._index, store.durability, going)
+        edge = keys.edge_folder(store._index.record(pinned).edge.id)
+        assert spare
+        assert not [key for key in spare if key.startswith(edge) or pinned in key]
+        disk.delete_many(spare)
+        store.retire_run(1, after=3, run_is_dead=True)
+        assert store.steps() == [0, 1, 2, 3, 8]
+        assert not found(store)
+
+
+def test_of_a_damaged_store_nothing_counts_as_redundant(objects):
+    disk = Disk.fresh(objects)
+    with opened(disk) as store:
+        nodes = [store.info(step).node for step in store.steps()]
+        own = store._index.record(nodes[0]).edge
+        disk.delete_many(disk.list(keys.edge_folder(own.id)))
+        assert redundant_of(disk, store._index, NAMED["default"], [(nodes[5], WHOLE_STATE)]) == []
