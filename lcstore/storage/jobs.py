@@ -287,14 +287,14 @@ def wait_for(futures: Iterable[Future[Any]]) -> None:
 
 def settle(futures: Sequence[Future[Any]]) -> None:
     """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
-    interrupted: KeyboardInterrupt | None = None
+    interrupted: BaseException | None = None
     while True:
         try:
             for future in futures:
                 future.cancel()
             wait_for(futures)
             break
-        except KeyboardInterrupt as again:
+        except BaseException as again:
             interrupted = again
     if interrupted is not None:
         raise interrupted

@@ -98,7 +98,19 @@ def test_a_failure_stops_what_comes_after_it(workers):
     wave.stop()
 
 
-def test_what_is_stopped_is_waited_for_however_often_that_is_interrupted(workers):
+def end_the_program(number, frame):
+    """As jobs do that Slurm is about to end."""
+    raise SystemExit(128 + number)
+
+
+@pytest.mark.parametrize(
+    ("number", "handler", "raised"),
+    [
+        (signal.SIGINT, signal.default_int_handler, KeyboardInterrupt),
+        (signal.SIGTERM, end_the_program, SystemExit),
+    ],
+)
+def test_what_is_stopped_is_waited_for_however_often_that_is_interrupted(workers, number, handler, raised):
     begun, go_on, stopped = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(MemoryBackend):
@@ -110,7 +122,7 @@ def test_what_is_stopped_is_waited_for_however_often_that_is_interrupted(workers
     def interrupt(thread):
         for _ in range(2):
             if not stopped.wait(0.1):
-                signal.pthread_kill(thread, signal.SIGINT)
+                signal.pthread_kill(thread, number)
         stopped.wait(0.1)
         go_on.set()
 
@@ -119,21 +131,22 @@ def test_what_is_stopped_is_waited_for_however_often_that_is_interrupted(workers
         try:
             wave.stop()
         finally:
+            there.extend(backend.list("data"))  # before the put may go on
             stopped.set()
 
-    backend = Slow("interrupted")
+    backend, there = Slow.fresh(), list[str]()
     wave = Wave(backend, workers)
     wave.put("data/0", b"x")
     assert begun.wait(30)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(number, handler)
     interrupts = threading.Thread(target=interrupt, args=(threading.get_ident(),))
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(raised):
             stop()
-        assert backend.list("data") == ["data/0"]
+        assert there == ["data/0"]
     finally:
         interrupts.join()
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def test_a_silent_target_is_waited_for_once(workers):
