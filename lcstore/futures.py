@@ -7,12 +7,15 @@ are done with a job. The ``with`` of a lock itself is one instruction, and is in
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
 
@@ -27,6 +30,25 @@ else:
     _Lock = type(threading.RLock())
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger("lcstore")
+#: Seconds between looks whether anything is at work yet, and until it is told that something is.
+_LOOK: Final = 0.001
+_PATIENCE: Final = 2.0
+
+
+def wait_while(at_work: Sized) -> None:
+    """Wait until nothing is at work any more; a line of the log tells whoever waits for long what for."""
+    tell_at = time.monotonic() + _PATIENCE
+    while at_work:
+        time.sleep(_LOOK)
+        if time.monotonic() >= tell_at:
+            tell_at = math.inf
+            _log.warning(
+                "stopped; what was begun is waited for (jobs at work: %d), so that nothing moves afterwards. "
+                "Where kernels are compiled, that takes up to a minute, and is kept for later processes",
+                len(at_work),
+            )
 
 
 class Condition(_Lock):

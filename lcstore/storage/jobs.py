@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
@@ -17,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
-from lcstore.futures import Idle, SafeFuture
+from lcstore.futures import Idle, SafeFuture, wait_while
 from lcstore.warned import asked_by, caller
 
 P = ParamSpec("P")
@@ -26,9 +25,6 @@ R = TypeVar("R")
 
 #: Jobs that many small items are put together to, at most.
 _JOBS: Final = 256
-#: Seconds between looks whether anything is at work yet.
-_LOOK: Final = 0.001
-
 
 #: How far threads that work behind a loop step back: one of 10 gets a tenth of what one of 0 gets beside it.
 _NICE: Final = 10
@@ -269,8 +265,7 @@ class _Batch:
         while True:
             try:
                 self.todo.clear()
-                while self._at_work:
-                    time.sleep(_LOOK)
+                wait_while(self._at_work)
                 break
             except BaseException as again:
                 interrupted = again

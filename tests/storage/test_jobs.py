@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from lcstore import futures
 from lcstore.errors import FallbackWarning
 from lcstore.storage import jobs
 from lcstore.warned import warn
@@ -43,10 +44,32 @@ def test_nothing_is_at_work_after_an_interrupt_however_often_it_comes(workers, m
         go_on.set()
         threading.Event().wait(seconds)
 
-    monkeypatch.setattr(jobs.time, "sleep", interrupted)
+    monkeypatch.setattr(futures.time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         jobs.run_all(workers, [slow, fail])
     assert done == ["slow"]
+
+
+@pytest.mark.parametrize(("patience", "lines"), [(0.01, 1), (30, 0)])
+def test_what_is_waited_for_long_after_a_failure_is_told_once(workers, monkeypatch, caplog, patience, lines):
+    """A Ctrl-C while kernels are compiled ends the program a minute later, and nothing said why."""
+    begun, failed = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        failed.wait(10)
+        threading.Event().wait(0.3)
+
+    def fail():
+        begun.wait(10)
+        failed.set()
+        raise ValueError("so the rest is waited for")
+
+    monkeypatch.setattr(futures, "_PATIENCE", patience)
+    with pytest.raises(ValueError, match="so the rest"):
+        jobs.run_all(workers, [slow, fail])
+    assert [record.name for record in caplog.records] == ["lcstore"] * lines
+    assert all("at work: 1)" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize("begins_first", [True, False])
