@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from lcstore.index.states import Listed
     from lcstore.maintain.collected import CollectReport
     from lcstore.maintain.compact import CompactReport
-    from lcstore.maintain.costs import RestoreCost, RestoreCosts
     from lcstore.maintain.removal import RemoveReport
     from lcstore.maintain.retire import Retired, RetireReport
     from lcstore.maintain.sizing import Forecast
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
         Tagged,
     )
     from lcstore.store.below import Tended, copy_below, maintain_below, unretire_below, verify_below
+    from lcstore.store.costs import RestoreCost, RestoreCosts
     from lcstore.store.nightly import MaintainReport
     from lcstore.store.opening import open_store as open
     from lcstore.store.saver import SaveFuture
@@ -202,8 +202,8 @@ _HOMES: Final = {
     "RandomState": "lcstore.manager.random_state",
     "RemoveReport": "lcstore.maintain.removal",
     "RepairReport": "lcstore.check.repaired",
-    "RestoreCost": "lcstore.maintain.costs",
-    "RestoreCosts": "lcstore.maintain.costs",
+    "RestoreCost": "lcstore.store.costs",
+    "RestoreCosts": "lcstore.store.costs",
     "Resumed": "lcstore.manager.resumed",
     "RetireReport": "lcstore.maintain.retire",
     "Retired": "lcstore.maintain.retire",

@@ -11,7 +11,7 @@ from lcstore.format import keys, markkeys
 from lcstore.index.kinds import FOLDERS, is_own
 from lcstore.index.lengths import lengths_of
 from lcstore.index.marked import pins_by_node, tags_by_node
-from lcstore.maintain.rights import check_deletable
+from lcstore.index.rights import check_deletable
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.units import counted, listed

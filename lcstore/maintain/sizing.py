@@ -27,12 +27,12 @@ from lcstore.index.contents import Contents, Stored, read_contents
 from lcstore.index.kinds import KINDS
 from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.index.lengths import lengths_of
+from lcstore.index.rights import closed_folder
 from lcstore.layout.layout import Layout
 from lcstore.maintain.afterwards import let_go
 from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.compact import ROUNDS, Compactor
 from lcstore.maintain.retire import Retired
-from lcstore.maintain.rights import closed_folder
 from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
-    from lcstore.maintain.costs import RestoreCosts
     from lcstore.maintain.sizing import Forecast
     from lcstore.read.statistics import Stats
+    from lcstore.store.costs import RestoreCosts
 
 #: What the bytes of a save are for, in the order in which they are shown.
 ROLES: Final = {

@@ -30,7 +30,7 @@ from lcstore.warned import warn
 
 if TYPE_CHECKING:
     from lcstore.maintain.compact import CompactReport
-    from lcstore.maintain.costs import RestoreCosts
+    from lcstore.store.costs import RestoreCosts
 
 
 class Overview(Handle):
@@ -192,7 +192,7 @@ class Overview(Handle):
 
     def restore_costs(self) -> RestoreCosts:
         """Return what restoring each state reads, now and once the store is compacted: from names alone."""
-        from lcstore.maintain.costs import restore_costs
+        from lcstore.store.costs import restore_costs
 
         self._check_open()
         return restore_costs(self._compactor())
