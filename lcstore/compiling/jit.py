@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
 from importlib import import_module
 from pathlib import Path
 from threading import RLock, Thread, current_thread, main_thread
@@ -33,6 +33,13 @@ _log: Final = logging.getLogger("lcstore")
 _lock: Final = RLock()
 #: Locks that a fork under way has taken.
 _held: Final[list[Any]] = []
+#: What numba calls the places that one user can fill for all.
+_SHARED: Final = ("UserProvidedCacheLocator", "InTreeCacheLocator")
+_KEPT: Final = (
+    "kernels are compiled, which takes up to a minute and is kept for later processes: "
+    "`lcstore warm` does it beforehand"
+)
+_LOST: Final = "kernels are compiled, which takes up to a minute at each start, as they cannot be kept"
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
@@ -49,52 +56,127 @@ _STAMP = _stamp()
 
 
 class _TolerantCache:
-    """A numba cache that counts as empty when it is torn, unreadable or cannot be written.
+    """Caches of numba that count as empty when they are torn, unreadable or cannot be written.
 
     Numba itself looks only at the file that a kernel is in; helpers from other files are compiled into it, so
     the cache is stale when any of them changes.
+
+    Parameters
+    ----------
+    own
+        Where this process keeps kernels, and reads them; None where it can write nowhere.
+    shared
+        Where others may have kept them, to be read alone.
     """
 
     #: Whether it was said that kernels are compiled: nobody is to wait for that and not know why.
     told = False
     #: Whether others were asked to compile what this process will need next.
     helped = False
+    #: Whether a kernel was compiled that no later process can read.
+    lost = False
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        inner._cache_file._source_stamp = _STAMP
+    def __init__(self, own: Any, shared: Any = None) -> None:
+        self._own, self._shared = own, shared
+        self._inner = own or shared
+        for place in self._caches():
+            place._cache_file._source_stamp = _STAMP
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders that kernels are read from."""
+        return [place.cache_path for place in self._caches()]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is compiled can be kept."""
+        return self._own is not None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            found = self._inner.load_overload(sig, target_context)
-        except Exception:
-            self._forget()
-            found = None
-        if found is None and not _TolerantCache.helped and is_typical(self._inner._py_func, sig):
+        for place in self._caches():
+            found = self._read(place, sig, target_context)
+            if found is not None:
+                return found
+        if self.keeps and not _TolerantCache.helped and is_typical(self._own._py_func, sig):
             _TolerantCache.helped = True
-            start_helpers(Path(self._inner.cache_path))
-        if found is None and not _TolerantCache.told:
+            start_helpers(Path(self._own.cache_path))
+        if not _TolerantCache.told:
             _TolerantCache.told = True
-            _log.warning(
-                "kernels are compiled, which takes up to a minute and is kept for later processes: "
-                "`lcstore warm` does it beforehand"
-            )
-        return found
+            _log.warning(_KEPT if self.keeps else f"{_LOST}: {way_out()}")
+        return None
+
+    def _read(self, place: Any, sig: Any, target_context: Any) -> Any:
+        try:
+            return place.load_overload(sig, target_context)
+        except Exception:
+            if place is self._own:
+                self._forget()
+            return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
-            self._inner.save_overload(sig, data)
-        except Exception:
+            self._own.save_overload(sig, data)
+        except Exception:  # there is none, or it can be written no more
+            _TolerantCache.lost = True
             self._forget()
+
+    def _caches(self) -> list[Any]:
+        return [place for place in (self._own, self._shared) if place is not None]
 
     def _forget(self) -> None:
         try:
-            self._inner.flush()
+            self._own.flush()
         except Exception:
             return
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+def way_out() -> str:
+    """Return what helps where this process can keep no kernels."""
+    place = os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent.parent
+    return (
+        f"`lcstore warm`, run once by who may write to {place}, compiles them for all users; "
+        "or set NUMBA_CACHE_DIR to a folder that this user may write to, such as /var/cache/lcstore"
+    )
+
+
+def all_are_kept() -> bool:
+    """Return whether later processes can read all kernels that this one has needed."""
+    return not _TolerantCache.lost
+
+
+def _caches_of(function: FunctionType) -> tuple[Any, Any]:
+    """Return the cache that this process can write, and one that others may have filled; None for none."""
+    from numba.core.caching import FunctionCache
+
+    def made(kind: Any) -> Any:
+        try:
+            return kind(function)
+        except RuntimeError:  # no such place
+            return None
+
+    own, shared = made(FunctionCache), made(_shared_cache())
+    same = own is not None and shared is not None and own.cache_path == shared.cache_path
+    return own, None if same else shared
+
+
+@cache
+def _shared_cache() -> Any:
+    """Return the kind of numba's cache that takes a folder wherever it is looked for first.
+
+    Numba itself passes over a folder that it cannot write. Kernels that lie there may be read all the same.
+    """
+    from numba.core.caching import FunctionCache
+
+    kind = FunctionCache._impl_class
+    unasked = {"ensure_cache_path": lambda _: None}
+    places = [one for one in kind._locator_classes if one.__name__.lstrip("_") in _SHARED]
+    found = [type(one.__name__, (one,), unasked) for one in places]
+    return type(
+        "Shared", (FunctionCache,), {"_impl_class": type("Found", (kind,), {"_locator_classes": found})}
+    )
 
 
 def _apart(call: Callable[[], R]) -> R:
@@ -209,11 +291,9 @@ def _compiled(function: FunctionType, *, checked: bool, inline: bool) -> Any:
     if inline:
         return dispatcher
     dispatcher.compile = _undisturbed(dispatcher.compile)
-    try:
-        dispatcher.enable_caching()
-    except RuntimeError:  # no place that can be written: compile each time
-        return dispatcher
-    dispatcher._cache = _TolerantCache(dispatcher._cache)
+    own, shared = _caches_of(copy)
+    if own is not None or shared is not None:  # a package in an archive has neither
+        dispatcher._cache = _TolerantCache(own, shared)
     return dispatcher
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Collection
@@ -66,19 +65,33 @@ def _codec() -> dict[str, Any]:
 
 
 def cache() -> dict[str, Any]:
-    """Return where numba keeps compiled kernels, how many there are, and whether it can write there."""
+    """Return the folder of most compiled kernels, how many those are, and whether others are kept."""
+    from lcstore.compiling.jit import all_are_kept
     from lcstore.kernels import quantize
 
-    paths = [getattr(getattr(k, "_cache", None), "cache_path", None) for k in vars(quantize).values()]
-    path = next((Path(found) for found in paths if isinstance(found, str)), None)
-    if path is None:
-        return {"path": None, "kernels": 0, "writable": False}
-    above = next(folder for folder in (path, *path.parents) if folder.exists())
+    caches = [getattr(kernel, "_cache", None) for kernel in vars(quantize).values()]
+    known = next((cache for cache in caches if hasattr(cache, "keeps")), None)
+    kernels = {} if known is None else {folder: _kernels_in(folder) for folder in known.folders}
+    path = max(kernels, key=kernels.__getitem__, default=None)
     return {
-        "path": str(path),
-        "kernels": len(list(path.glob("*.nbc"))) if path.is_dir() else 0,
-        "writable": os.access(above, os.W_OK),
+        "path": path,
+        "kernels": 0 if path is None else kernels[path],
+        "writable": known is not None and known.keeps,
+        "kept": all_are_kept(),
     }
+
+
+def _kernels_in(folder: str) -> int:
+    """Return how many kernels are in a folder, if it is there and can be listed."""
+    return len(list(Path(folder).glob("*.nbc")))
+
+
+def about_kernels(cache: dict[str, Any]) -> str:
+    """Return what is said of compiled kernels: where they are, and what helps if each start compiles anew."""
+    from lcstore.compiling.jit import way_out
+
+    found = f"{cache['kernels']} kernels in {cache['path']}" if cache["path"] else "none"
+    return found if cache["kept"] else f"{found}, so each start compiles anew: {way_out()}"
 
 
 def why_not(problems: Collection[str]) -> str:

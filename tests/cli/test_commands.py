@@ -400,6 +400,7 @@ def test_warm_compiles_what_a_run_needs(monkeypatch):
     about = document("warm")
     assert about["kernels"] > 50
     assert about["writable"]
+    assert about["kept"]
     missed = []
     monkeypatch.setattr(jit._log, "warning", missed.append)
     monkeypatch.setattr(jit._TolerantCache, "told", False)
@@ -410,6 +411,17 @@ def test_warm_compiles_what_a_run_needs(monkeypatch):
         store.compact()
         assert store.restore(2)["n"] == 2
     assert not missed
+
+
+@pytest.mark.parametrize(("command", "status"), [("doctor", 0), ("warm", 1)])
+def test_where_kernels_cannot_be_kept_the_way_out_is_told(command, status, monkeypatch):
+    monkeypatch.setattr("lcstore.terminal.warming.warm", lambda _: None)
+    monkeypatch.setattr(jit._TolerantCache, "lost", True)
+    result = call(command)
+    assert result.exit_code == status
+    told = " ".join(result.stdout.split())
+    assert "so each start compiles anew: `lcstore warm`, run once by who may write to " in told
+    assert "or set NUMBA_CACHE_DIR to a folder" in told
 
 
 def test_whoever_waits_for_kernels_is_told_once_that_they_are_compiled(caplog, monkeypatch):

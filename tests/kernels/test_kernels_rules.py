@@ -135,17 +135,32 @@ huffman.histogram(np.arange(256, dtype=np.uint8), counts)
 assert (counts == 1).all()
 print("read")
 """
+#: As for a user who may write below HOME alone: the tests may be run by root, who may write everywhere.
+NOWHERE_ELSE = """
+import os
+from numba.core.caching import InTreeCacheLocator
+
+def ensure_cache_path(self, ensure=InTreeCacheLocator.ensure_cache_path):
+    if not self.get_cache_path().startswith(os.environ["HOME"]):
+        raise PermissionError
+    ensure(self)
+
+InTreeCacheLocator.__mro__[2].ensure_cache_path = ensure_cache_path
+"""
 
 
 def in_a_new_process(cache, home=None):
+    """Call a kernel in a process that keeps kernels in `cache`, or in `home` alone; return what it tells."""
     environment = {
         **os.environ,
         "NUMBA_CACHE_DIR": str(cache),
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         ahead.HELPER: "1",  # nobody else writes to the cache
     }
+    if home is not None:
+        environment |= {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SCRIPT],
+        [sys.executable, "-W", "error", "-c", SCRIPT if home is None else NOWHERE_ELSE + SCRIPT],
         env=environment,
         capture_output=True,
         text=True,
@@ -153,6 +168,7 @@ def in_a_new_process(cache, home=None):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "read\n"
+    return done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +197,48 @@ def test_a_cache_that_cannot_be_written_is_only_a_slower_start(tmp_path):
     file = tmp_path / "cache"
     file.write_text("not a directory")
     in_a_new_process(file)
+
+
+def files_in(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def nowhere(tmp_path):
+    """Return a home in which no folder can be made."""
+    (tmp_path / "file").touch()
+    return tmp_path / "file"
+
+
+def test_kernels_that_another_user_compiled_are_read(tmp_path):
+    cache, home = tmp_path / "cache", tmp_path / "home"
+    assert "is kept for later processes" in in_a_new_process(cache)
+    filled = files_in(cache)
+    for place in (home, nowhere(tmp_path)):
+        assert in_a_new_process(cache, place) == ""
+    assert files_in(cache) == filled
+    assert not files_in(home)
+
+
+def test_what_another_users_cache_lacks_is_compiled_and_kept_in_ones_own(tmp_path):
+    cache, home = tmp_path / "cache", tmp_path / "home"
+    in_a_new_process(cache)
+    for file in cache.rglob("*.nbi"):
+        file.write_bytes(b"torn")
+    torn = files_in(cache)
+    assert "is kept for later processes" in in_a_new_process(cache, home)
+    assert {path.suffix for path in files_in(home)} == {".nbi", ".nbc"}
+    assert in_a_new_process(cache, home) == ""
+    assert files_in(cache) == torn
+
+
+def test_who_can_keep_no_kernels_is_told_once_what_helps(tmp_path):
+    told = in_a_new_process(tmp_path / "cache", nowhere(tmp_path))
+    assert told.count("\n") == 1
+    assert (
+        f"at each start, as they cannot be kept: `lcstore warm`, run once by who may write to {tmp_path}/"
+        in told
+    )
+    assert "or set NUMBA_CACHE_DIR" in told
 
 
 def test_a_change_in_any_file_of_the_room_makes_the_cache_stale(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ def warm(as_json: AsJson = False) -> None:
     """Compile the kernels now, so that no training waits for it. Later processes read the compiled ones."""
     with answering("", as_json, None, None) as answer:
         from lcstore.compiling.jit import say_nothing
-        from lcstore.terminal.machine import cache
+        from lcstore.terminal.machine import about_kernels, cache
         from lcstore.terminal.warming import warm as compile_all
 
         answer.next = ""
@@ -23,9 +23,6 @@ def warm(as_json: AsJson = False) -> None:
         with answer.progress("compiling") as on_progress:
             compile_all(on_progress)
         about = {**cache(), "seconds": time.perf_counter() - began}
-        kept = (
-            f"in {about['path']}" if about["writable"] else "for this process alone: no cache can be written"
-        )
-        answer.give(about, [f"{about['kernels']} kernels are compiled, {kept} ({about['seconds']:.1f} s)."])
-    if not about["writable"]:
+        answer.give(about, [f"Compiled: {about_kernels(about)} ({about['seconds']:.1f} s)."])
+    if not about["kept"]:
         raise typer.Exit(1)

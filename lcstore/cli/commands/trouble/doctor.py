@@ -9,7 +9,7 @@ import typer
 
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs
-from lcstore.terminal.machine import why_not
+from lcstore.terminal.machine import about_kernels, why_not
 from lcstore.terminal.table import Table
 
 
@@ -52,10 +52,7 @@ def _machine(here: dict[str, Any]) -> Table:
     facts = Table("here", "")
     facts.row("platform", here["platform"])
     facts.row("cores", here["cores"])
-    cache = here["cache"]
-    state = f"{cache['kernels']} kernels in {cache['path']}" if cache["path"] else "none"
-    state += "" if cache["writable"] else ": not writable, so each start compiles anew"
-    facts.row("compiled kernels", state)
+    facts.row("compiled kernels", about_kernels(here["cache"]))
     codec = here["codec"]
     if codec["ok"]:
         speeds = f"{codec['encode_gb_s']:.1f} GB/s in, {codec['decode_gb_s']:.1f} GB/s out, one thread"
