@@ -19,6 +19,7 @@ from lcstore.errors import (
 )
 from lcstore.format.hashing import hash_of
 from lcstore.limits import MAX_RECORD_BYTES
+from lcstore.version import SOFTWARE
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ FEATURES: Final[frozenset[str]] = frozenset()
 MAX_NUMBER: Final = (1 << 63) - 1
 
 NAME: Final = re.compile("[a-z0-9][a-z0-9_.-]{0,99}")
+#: Of what a record holds this alone is printed, where it is as short and plain as versions are.
+_WRITER: Final = re.compile("lcstore [0-9a-z.+-]{1,40}")
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 #: JSON has no other word for these, and a loss may well be one of them.
 _NOT_FINITE: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -199,6 +202,14 @@ def _number(value: object) -> int | float | None:
     return None
 
 
+def _writer(value: object) -> str:
+    """Return what wrote a record, in brackets, if it names a version of lcstore."""
+    software = value.get("software") if isinstance(value, dict) else None
+    if not isinstance(software, str) or not _WRITER.fullmatch(software):
+        return ""
+    return f" (written by {software}, and this is {SOFTWARE})"
+
+
 def open_fields(value: object, *, kind: str | tuple[str, ...], key: str) -> Fields:
     """Return the fields of a record of this kind, if its format and required features are ours."""
     fields = Fields(value, key=key)
@@ -207,13 +218,15 @@ def open_fields(value: object, *, kind: str | tuple[str, ...], key: str) -> Fiel
         raise fields.wrong("format", "a non-negative integer", number)
     if number != FORMAT:
         raise UnsupportedFormatError(
-            f"another format than {FORMAT}, which this lcstore reads: upgrade lcstore", key=key
+            f"another format than {FORMAT}, which this lcstore reads{_writer(value)}: upgrade lcstore",
+            key=key,
         )
     features = fields.items("features")
     if not all(isinstance(feature, str) for feature in features):
         raise fields.wrong("features", "a list of texts", features)
     if not FEATURES.issuperset(map(str, features)):
-        raise UnsupportedFormatError("needs features that are not known: upgrade lcstore", key=key)
+        known = f"needs features that are not known{_writer(value)}: upgrade lcstore"
+        raise UnsupportedFormatError(known, key=key)
     fields.kind = fields.one_of("kind", *((kind,) if isinstance(kind, str) else kind))
     return fields
 

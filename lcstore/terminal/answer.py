@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from lcstore.storage.survey import OnProgress
     from lcstore.store.store import Store
 
+#: Of a store that is newer. No package index has lcstore: `pip install --upgrade` finds nothing newer.
+UPGRADE = "git pull && pip install . # in the checkout that lcstore was installed from"
 #: What to run next, by kind of error.
 _NEXT = {
     "not-found": "lcstore ls {url}",
     "corruption": "lcstore verify {url}",
     "truncated": "lcstore verify {url}",
     "limit": "lcstore verify {url}",
-    "unsupported-format": "pip install --upgrade lcstore",
+    "unsupported-format": UPGRADE,
     "storage": "lcstore doctor {url}",
     "unknown-outcome": "lcstore doctor {url}",
 }

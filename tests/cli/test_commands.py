@@ -476,7 +476,8 @@ def test_a_store_of_a_newer_version_is_not_called_damaged(command, tmp_path):
     result = call(command, str(url))
     assert result.exit_code == 1
     assert "upgrade lcstore" in result.stdout + result.stderr
-    assert "Next: pip install --upgrade lcstore" in result.stdout + result.stderr
+    told = " ".join((result.stdout + result.stderr).split())
+    assert "Next: git pull && pip install . # in the checkout that lcstore was installed from" in told
     assert "amaged" not in result.stdout + result.stderr
 
 

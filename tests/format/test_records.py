@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import random
+import re
 
 import pytest
 from blake3 import blake3
@@ -278,6 +279,21 @@ def test_newer_formats_and_features_ask_for_an_upgrade(kind):
     for change in ({"format": -1}, {"format": "0"}, {"format": False}, {"features": [1]}, {"features": None}):
         with pytest.raises(CorruptionError):
             type(record).from_bytes(resealed(kind, value | change), key="k")
+
+
+@pytest.mark.parametrize("change", [{"format": 1}, {"features": ["holograms"]}])
+def test_a_newer_record_tells_what_wrote_it_if_that_can_be_printed(change):
+    record = EXAMPLES["node"]
+    value = json.loads(record.to_bytes()) | change
+    told = (
+        ("lcstore 7.1.0rc1", r"\(written by lcstore 7\.1\.0rc1, and this is lcstore "),
+        ("a\x1b[2J", None),
+    )
+    for software, words in (*told, (None, None), ("x" * 500, None)):
+        with pytest.raises(UnsupportedFormatError) as caught:
+            type(record).from_bytes(resealed("node", value | {"software": software}), key="k")
+        assert bool(re.search(words or "written by", str(caught.value))) == bool(words)
+        assert "upgrade lcstore" in str(caught.value)
 
 
 def test_a_record_of_another_kind_is_refused():

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lcstore.terminal.answer import answering
+from lcstore.terminal.answer import UPGRADE, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs
 from lcstore.terminal.machine import about_kernels, why_not
 from lcstore.terminal.table import Table
@@ -86,6 +86,6 @@ def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
         return
     yield "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."
     if "upgrade lcstore" in target["store"]:
-        yield "But the store that lies there is of a newer version. Next: pip install --upgrade lcstore"
+        yield f"But the store that lies there is of a newer version. Next: {UPGRADE}"
     elif target["problem"]:
         yield f"But the store that lies there is damaged, or cannot be read. Next: lcstore verify {quoted}"
