@@ -121,7 +121,7 @@ def test_a_crash_at_any_operation_leaves_states_that_restore_and_what_a_repair_m
     assert lacking
 
 
-def test_a_manager_on_a_full_disk_goes_on_by_the_rule_that_it_has(objects):
+def test_a_night_on_a_full_disk_makes_room_and_the_run_goes_on(objects):
     disk, run = Disk.fresh(objects), Run()
     disk.blocks = disk.used
     with opened(disk) as store, pytest.raises(lcstore.StorageError, match="no room"):
@@ -131,7 +131,7 @@ def test_a_manager_on_a_full_disk_goes_on_by_the_rule_that_it_has(objects):
         assert "retain" not in report.problems
         assert store.steps() == [10, 11]
         store.collect()
-    with lcstore.CheckpointManager(disk, every=1, grace=0) as manager:
+    with lcstore.CheckpointManager(disk, every=1) as manager:
         manager.save(20, run.step())
     with lcstore.open(disk, "r") as store:
         assert store.steps() == [10, 11, 20]
