@@ -131,6 +131,20 @@ class Contents:
         used = self.named_layouts
         return [digest for digest in self.layouts if digest not in used]
 
+    @property
+    def impassable(self) -> set[str]:
+        """Nodes that were let go of and whose layout is lost: nothing can be read over them."""
+        there, copies = {*self.layouts}, {*self.copies}
+
+        def is_lost(layout: str) -> bool:
+            digests = {digest for _, digest in split_layouts(layout)} - there
+            return not copies.issuperset(map(keys.copy_key, digests))
+
+        let_go = self.own.keys() & self.graph.hidden
+        of = {node: self.stored[self.own[node]].layout for node in let_go}
+        lost = set(filter(is_lost, {*of.values()}))
+        return {node for node, layout in of.items() if layout in lost}
+
     def missing(self) -> dict[tuple[str, str, str], str]:
         """Return what is missing though no condemnation speaks of it: the key of an object of each.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -27,7 +27,11 @@ _OPS: Final = 8
 
 
 def needed_arrays(
-    contents: Contents, tree: Iterable[EdgeRef], kept: set[str], layout: Callable[[str], Layout]
+    contents: Contents,
+    tree: Iterable[EdgeRef],
+    kept: set[str],
+    layout: Callable[[str], Layout],
+    impassable: Container[str] = (),
 ) -> set[Needed]:
     """Return the arrays that restoring the kept nodes reads, when each is restored over the edges of `tree`.
 
@@ -41,22 +45,31 @@ def needed_arrays(
         The nodes to restore.
     layout
         Gives a layout by its digest.
+    impassable
+        Nodes whose layout is lost: what leads over them is not read.
 
     Raises
     ------
     CorruptionError
         The columns of a record do not fit its layout.
     """
-    return _Needs(contents, kept, layout).run(tree)
+    return _Needs(contents, kept, layout, impassable).run(tree)
 
 
 class _Needs:
     """One walk down the tree: where the value of every tensor begins, by node."""
 
-    def __init__(self, contents: Contents, kept: set[str], layout: Callable[[str], Layout]) -> None:
+    def __init__(
+        self,
+        contents: Contents,
+        kept: set[str],
+        layout: Callable[[str], Layout],
+        impassable: Container[str],
+    ) -> None:
         self.contents = contents
         self.kept = kept
         self.layout = layout
+        self.impassable = impassable
         self.edges: list[str] = []
         self.found: set[Needed] = set()
         self._number: dict[str, int] = {}
@@ -70,6 +83,9 @@ class _Needs:
         pending = [(ref, "", np.empty(0, np.int64)) for ref in children[ROOT]]
         while pending:
             ref, base_layout, base = pending.pop()
+            if ref.target in self.impassable:
+                pending += [(child, "", np.empty(0, np.int64)) for child in children[ref.target]]
+                continue
             own = self.contents.stored[self.contents.own[ref.target]]
             edge = own if ref.edge is None else self.contents.stored[ref.edge]
             begins = self._pass(own, edge, base_layout, base)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 from lcstore.edges.columns import OWN
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
-from lcstore.graph.refs import ROOT
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.contents import EXACT, Contents
-from lcstore.index.needs import needed_arrays
+from lcstore.index.needs import Needed, needed_arrays
 from lcstore.layout.layout import Layout
 
 
 def broken_states(contents: Contents, layout: Callable[[str], Layout]) -> dict[str, str]:
     """Return the kept states that are known not to restore, each with the key of an object that it lacks.
 
-    The graph of `contents` is left with the edges condemned that lack something.
+    The graph of `contents` is left with the edges condemned that lack something, or lead to a state that was
+    let go of and whose layout is lost.
 
     Parameters
     ----------
@@ -26,13 +28,16 @@ def broken_states(contents: Contents, layout: Callable[[str], Layout]) -> dict[s
     layout
         Gives a layout by its digest.
     """
+    impassable = contents.impassable
+    avoid(contents, {contents.own[node] for node in impassable}, whole=True)
     missing = contents.missing()
     if not missing:
         return {}
     avoid(contents, {edge for edge, _, op in missing if op in keys.COMPOSED})
     suspects = _suspects(contents, {edge for edge, _, _ in missing})
     around = contents.graph.paths_around() if suspects else {}
-    lost = ((node, _lost(contents, missing, node, layout, is_around=node in around)) for node in suspects)
+    needs = partial(needed_arrays, contents, layout=layout, impassable=impassable)
+    lost = ((node, _lost(contents, missing, node, needs, is_around=node in around)) for node in suspects)
     return {node: key for node, key in lost if key is not None}
 
 
@@ -59,7 +64,7 @@ def _lost(
     contents: Contents,
     missing: Mapping[tuple[str, str, str], str],
     node: str,
-    layout: Callable[[str], Layout],
+    needs: Callable[[list[EdgeRef], set[str]], set[Needed]],
     *,
     is_around: bool,
 ) -> str | None:
@@ -74,7 +79,7 @@ def _lost(
         path = contents.graph.path(node)
     except CorruptionError:
         path = []
-    lacks = [array for array in needed_arrays(contents, path, {node}, layout) if array in missing]
+    lacks = [array for array in needs(path, {node}) if array in missing]
     if is_around:
         # What a way back over edges cannot give is what the state's own edge alone sets.
         lacks = [array for array in lacks if array[0] == own and array[2] != "add"]

@@ -18,7 +18,7 @@ from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan, waits
-from lcstore.graph.refs import ROOT, NodeName
+from lcstore.graph.refs import ROOT, EdgeRef, NodeName
 from lcstore.index.contents import Contents
 from lcstore.index.index import Index
 from lcstore.maintain.full import BLOCK, little_room
@@ -280,11 +280,33 @@ class Compactor:
                 partial=frozenset(partial),
                 durability=self.durability,
             )
+            closed = self._closed(planned, graph)
+            if closed:
+                self.index.avoid(closed)
+                for ref in closed:
+                    graph.avoid(ref)  # another one in a dry run
+                continue
             asked = [shortcut for shortcut in planned.shortcuts if shortcut.target in lacking]
             found = {shortcut.target for shortcut in asked if self._is_partial(shortcut, condemned)}
             if not found:
                 return planned
             partial |= found
+
+    def _closed(self, planned: Planned, graph: Graph) -> list[EdgeRef]:
+        """Return the edges to states that a plan merges over, let go of with their layouts lost."""
+        inputs = (ref for shortcut in planned.shortcuts for ref in shortcut.inputs)
+        passed = {node for ref in inputs for node in (ref.base, ref.target)}
+        asked = sorted(passed & graph.hidden)
+        lost = self.reader.requests.map(self._lacks_layout, asked)
+        into = (graph.into(node) for node, is_lost in zip(asked, lost, strict=True) if is_lost)
+        return [ref for refs in into for ref in refs if not graph.is_condemned(ref)]
+
+    def _lacks_layout(self, node: str) -> bool:
+        try:
+            self.index.layout(self.index.record(node).layout)
+        except (CorruptionError, NotFoundError) as error:
+            return (error.key or "").startswith(f"{keys.LAYOUTS}/")
+        return False
 
     def _room(self) -> int | None:
         return None if self.max_bytes is None else max(0, self.max_bytes - self.written)

@@ -71,7 +71,8 @@ def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durab
     """Find out what the kept states need.
 
     Nothing is relied on that is condemned, for another collector may be deleting it, or that is not there,
-    for it may have been deleted when it seemed to be of no record. A state that only such edges lead to is in
+    for it may have been deleted when it seemed to be of no record; nor on an edge to a state that was let go
+    of and whose layout is lost, as nothing is read over that. A state that only such edges lead to is in
     danger: nothing that any of its paths uses may then go.
 
     Raises
@@ -87,7 +88,7 @@ def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durab
     avoid(contents, {n.edge for n in contents.marks.condemned if n.scope == markkeys.WHOLE_EDGE}, whole=True)
     while True:
         tree = needed(graph, kept, elements, durability=durability)
-        arrays = needed_arrays(contents, tree, kept, layout)
+        arrays = needed_arrays(contents, tree, kept, layout, contents.impassable)
         hit = {array[0] for array in arrays & gone} - avoided
         if not hit:
             break
