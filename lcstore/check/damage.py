@@ -136,9 +136,13 @@ class Judge:
         return {_name_of(h.cause, links) for node, h in harms if h and self._depends(node, h)} - {""}
 
     def _depends(self, node: str, harm: Harm) -> bool:
-        """Return whether another path may give what a node lacks: what its own edge sets, none does."""
-        own = self.store.own.get(node)
-        return own is not None and (harm.tensors is None or bool((harm.tensors & ~own.effect.sets).any()))
+        """Return whether another path may give what a node lacks: what it sets, only one that leads back."""
+        own, bad = self.store.own.get(node), harm.tensors
+        if own is None or bad is None:
+            return own is not None
+        on = (link.effect for ref in self.outgoing[node] if (link := self.store.link(ref)))
+        kept = any(effect.carry(bad, own.layout, False).any() for effect in on)
+        return kept or bool((bad & ~own.effect.sets).any())
 
     def _read(self, damaged: Container[str]) -> dict[str, State]:
         """Return the state of each node over the cheapest path, edges of some names being a last resort."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damaged import keys_of
 from kit.actors import alone, deterministic
 from states import same
 
@@ -158,3 +159,37 @@ def test_anything_goes_on_after_a_layout_was_lost(kind):
 def test_many_things_go_on_after_a_layout_was_lost(kind):
     for seed in range(20):
         check_layouts(kind, seed)
+
+
+# Any object -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_later_state_keeps_comes_back_over_its_edge():
+    """State 10 has the mask of state 2 and a path of its own: where the object of 2 is lost it gives that."""
+    objects, wanted = forked("none", "balanced", True)
+    with lcstore.open(MemoryBackend.fresh(objects), "r", threads=1) as store:
+        node = store.info(2).node
+        edge = store._index.record(node).edge
+    (gone,) = (ref.key for ref in edge.objects if "/plain-int64.set/c." in ref.key)
+    assert check(without(objects, [gone]), wanted, ["collect", "collect"]) == {*wanted}
+    with lcstore.open(repaired(without(objects, [gone])), threads=1) as store:
+        assert 2 in store.steps()
+
+
+def check_objects(kind: tuple[str, str, bool], share: int) -> None:
+    """Lose one in so many objects, one at a time."""
+    objects, wanted = forked(*kind)
+    for key in sorted({*keys_of(objects, share)} - {keys.STORE_KEY}):  # without it nothing opens
+        check(without(objects, [key]), wanted, ["collect", "collect"])
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_what_a_reader_gives_is_not_let_go_of(kind):
+    check_objects(kind, 10)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_reader_gives_is_not_let_go_of(kind):
+    check_objects(kind, 1)
