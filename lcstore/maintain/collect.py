@@ -31,6 +31,7 @@ from lcstore.maintain.afterwards import collected_from
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still, when_stored
 from lcstore.maintain.full import nothing_goes
+from lcstore.maintain.redundant import delete_few, redundant_in
 from lcstore.maintain.secondcopies import copies_of, put_late_copies
 from lcstore.maintain.sizing import bytes_of
 from lcstore.maintain.sweeping import loose_marks, passed_on, strays
@@ -84,6 +85,7 @@ class Collector:
         self.silence: Silence | None = None
         self.dry_run = False
         self.leaves: Contents | None = None  # of a dry run: what there would be afterwards
+        self.redundant: list[str] = []  # of what there was no room to condemn
         if self.is_cut_short and not run_is_dead:
             raise InvalidInputError(
                 f"the grace of this store is {self.least} s: collecting after {self.grace:g} s might take "
@@ -102,13 +104,14 @@ class Collector:
         Raises
         ------
         StorageError
-            There is no room for all records that say what goes, and nothing was condemned a grace ago.
+            There is no room for all records that say what goes, and nothing makes any: neither what was
+            condemned a grace ago nor parity and second copies of what goes.
         """
         self.dry_run = dry_run
         report, lack = self._once()
         more = report
-        while lack is not None and more.makes_room:  # for more of the records that say what goes
-            more, lack = self._once()
+        while lack is not None and (more.makes_room or delete_few(self.backend, self.redundant)):
+            more, lack = self._once()  # there is room for more of the records that say what goes
             report = together(report, more)
         if lack is not None and not report.makes_room:
             raise nothing_goes(self.backend.url, lack.key, at_once=not self.grace) from lack.__cause__
@@ -146,6 +149,7 @@ class Collector:
             check_still(contents, after)
         known = _condemned(after)
         made = [scope for scope in new if scope in known]
+        self.redundant = redundant_in(after, (scope for scope in new if scope not in known))
         report = self._after(after, verdict, made)
         return replace(report, uncondemned=len(new) - len(made) if lack else 0), lack
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from lcstore.durability import Durability
@@ -40,12 +40,26 @@ def with_room_of(
             if not no_room(error):
                 raise
             spare = redundant() if spare is None else spare
-            if not spare:
+            if not delete_few(backend, spare):
                 return error
-            backend.delete_many(spare[:_FEW])
-            del spare[:_FEW]
         else:
             return None
+
+
+def delete_few(backend: Backend, spare: list[str]) -> bool:
+    """Delete the first few of some objects, and take them off the list; return whether there were any."""
+    few = spare[:_FEW]
+    del spare[:_FEW]
+    if few:
+        backend.delete_many(few)
+    return bool(few)
+
+
+def redundant_in(contents: Contents, scopes: Iterable[Scope]) -> list[str]:
+    """Return the keys of second copies and parity objects of what is to be condemned."""
+    copies = set(contents.copies)
+    edges = (scope for scope in scopes if scope.scope != markkeys.LAYOUT)
+    return [key for scope in edges for key in _redundant(contents, copies, scope)]
 
 
 def redundant_of(

@@ -79,6 +79,28 @@ def test_with_any_number_of_free_blocks_states_are_let_go_of_and_collected(objec
         assert store.verify("restore").ok
 
 
+@pytest.mark.parametrize("grace", [0, 3600])
+@pytest.mark.parametrize("blocks", range(4))
+def test_with_any_number_of_free_blocks_what_was_let_go_of_before_is_collected(objects, blocks, grace):
+    roomy = Disk.fresh(objects)
+    with opened(roomy) as store:
+        store.retain("latest:2")
+        kept = values(store)
+    disk = Disk.fresh(roomy.snapshot())
+    disk.blocks = disk.used + blocks
+    reports = []
+    for backend in (roomy, disk):
+        with opened(backend) as store:
+            reports.append(store.collect(grace=grace))
+            assert values(store) == kept
+            assert not found(store)
+    wanted, report = reports
+    assert (report.condemned, report.deleted_states) == (wanted.condemned, wanted.deleted_states)
+    assert report.uncondemned == 0
+    if not grace:
+        assert marks_aside(disk) == marks_aside(roomy)
+
+
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "strip"])
 def test_a_crash_at_any_operation_leaves_states_that_restore_and_what_a_repair_makes_again(objects, way):
     with opened(Disk.fresh(objects)) as store:
