@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from random import shuffle
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -67,6 +68,7 @@ def maintain_below(
     url: str | os.PathLike[str],
     keep: Retention | str,
     *,
+    leave_out: Sequence[str] = (),
     client: Client | None = None,
     storage_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
@@ -85,6 +87,8 @@ def maintain_below(
         A folder or prefix, and options, as for `lcstore.open`. Stores are looked for eight folders deep.
     keep, dry_run, level
         As for `Store.maintain`.
+    leave_out
+        Stores to pass over, and folders of them, by their paths below `url`. ``*`` stands for any text.
     client
         A `distributed.Client`: workers of that Dask cluster do it, a store in each task. Here, if None.
     threads
@@ -106,7 +110,7 @@ def maintain_below(
     NotFoundError
         There is no store.
     InvalidInputError
-        `keep` is no rule; workers see nothing of this process's memory.
+        `keep` is no rule; something to leave out is not there; workers see nothing of this process's memory.
     """
     call = partial(
         _maintain,
@@ -117,7 +121,7 @@ def maintain_below(
         max_seconds=max_seconds,
         level=level,
     )
-    return _each(url, storage_options, "maintain", lambda _: call, client, on_progress, on_done)
+    return _each(url, storage_options, "maintain", lambda _: call, client, on_progress, on_done, leave_out)
 
 
 def unretire_below(
@@ -254,11 +258,13 @@ def _each(
     client: Client | None,
     on_progress: OnProgress | None,
     on_done: OnDone[R] | None,
+    leave_out: Sequence[str] = (),
 ) -> list[Tended[R]]:
     """Do the same to every store, as `call` gives it for a URL; return what came of each."""
     found = stores_below(os.fspath(url), options, sealed=True)
     if not found:
         raise NotFoundError(f"there is no store at {url}, nor eight folders below it")
+    found = _without(found, os.fspath(url), leave_out)
     shuffle(found)  # where each night is cut off, all get their turn in the end
     tasks = [_task(what, one, open_backend(one, options), call(one)) for one in found]
     tended = list[Tended[R]]()
@@ -275,6 +281,25 @@ def _each(
         logging.getLogger("lcstore").warning(said, url, len(tended), len(tasks), bad)
         raise
     return sorted(tended, key=lambda one: one.url)
+
+
+def _without(found: list[str], url: str, globs: Sequence[str]) -> list[str]:
+    """Return the stores that no glob matches, nor a folder that they lie in."""
+    left: set[str] = set()
+    for glob in globs:
+        matched = {
+            one for one in found if any(fnmatchcase(path, glob.rstrip("/")) for path in _paths(one, url))
+        }
+        if not matched:  # a name that is mistyped would have a store tended as it must not be
+            raise InvalidInputError(f"no store below {url} is called {glob!r}, so none is left out by that")
+        left |= matched
+    return [one for one in found if one not in left]
+
+
+def _paths(store: str, above: str) -> Iterator[str]:
+    """Yield the path of a store below a place, and those of the folders between."""
+    names = store.removeprefix(above.rstrip("/")).strip("/").split("/")
+    yield from ("/".join(names[:count]) for count in range(1, len(names) + 1))
 
 
 def _task(what: str, url: str, backend: Backend, call: Callable[[Backend], R]) -> Task[Tended[R]]:

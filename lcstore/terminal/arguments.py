@@ -79,6 +79,10 @@ Keep: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--keep", metavar="RETENTION", help="What to keep: 'latest:3 | every:1000'; repeatable."),
 ]
+LeaveOut: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--leave-out", metavar="GLOB", help="Pass over stores below: 'eve/*'; repeatable."),
+]
 Apply: TypeAlias = Annotated[bool, typer.Option("--apply", help="Do it. Without this it is only shown.")]
 #: What a command took once, and tells where it is now.
 Moved: TypeAlias = Annotated[list[str] | None, typer.Option("--keep", hidden=True)]

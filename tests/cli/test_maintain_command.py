@@ -310,6 +310,32 @@ def test_a_store_without_the_metric_keeps_all_and_says_so_while_others_are_tende
     assert [len(steps(str(tmp_path / name))) for name in problems] == [1, 3, 3]
 
 
+def test_stores_that_are_left_out_are_tended_by_lines_of_their_own(tmp_path):
+    for name, metric in (("a", "loss"), ("eve/b", "acc"), ("eve/sub/c", "acc"), ("evelyn", "loss")):
+        with lcstore.open(tmp_path / name, threads=1) as store:
+            for step in range(3):
+                store.save(step, {"w": np.zeros(3)}, metrics={metric: 1.0})
+    rest = ("maintain", str(tmp_path), "--keep", "best:loss")
+    for globs in (["eve"], ["eve/"], ["eve/*"], ["*/b", "*/c"]):
+        told = document(*rest, *(word for glob in globs for word in ("--leave-out", glob)))
+        assert [Path(one["url"]).name for one in told["stores"]] == ["a", "evelyn"]
+    again = call(*rest, "--leave-out", "eve", "--leave-out", "*/c").stdout.split("To do it: ")[1]
+    assert call(*shlex.split(again)[1:]).exit_code == 0
+    assert call("maintain", str(tmp_path / "eve"), "--keep", "best:acc:max", "--apply").exit_code == 0
+    assert [len(steps(str(tmp_path / name))) for name in ("a", "evelyn", "eve/b", "eve/sub/c")] == [1] * 4
+
+
+def test_what_would_be_left_out_has_to_be_there(tmp_path, url):
+    """A name that is mistyped would have a store tended by a rule that is not its own."""
+    shutil.copytree(url, tmp_path / "runs" / "a")
+    rest = ("--keep", "latest:1", "--apply", "--leave-out", "b", "--leave-out", "a")
+    error = document("maintain", str(tmp_path / "runs"), *rest, status=1)["error"]
+    assert error["message"] == f"no store below {tmp_path}/runs is called 'b', so none is left out by that"
+    error = document("maintain", url, *rest, status=1)["error"]
+    assert error["message"] == f"{url} is a store: nothing can be left out"
+    assert len(steps(url)) == len(steps(str(tmp_path / "runs" / "a"))) > 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--keep", "newest:3"], ["--keep", "best:3"], ["--keep", "latest:1", "--max-bytes", "x"]],

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lcstore.cli.commands.trouble.verify import findings
+from lcstore.errors import InvalidInputError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import (
     Apply,
     AsJson,
     Keep,
+    LeaveOut,
     MaxBytes,
     MaxSeconds,
     Options,
@@ -43,6 +45,7 @@ def maintain(
     url: Url,
     keep: Keep = None,
     apply: Apply = False,
+    leave_out: LeaveOut = None,
     max_bytes: MaxBytes = None,
     max_seconds: MaxSeconds = None,
     workers: Threads = None,
@@ -67,10 +70,14 @@ def maintain(
     with answering(url, as_json, options, pairs) as answer:
         how: dict[str, Any] = {"dry_run": not apply, "max_bytes": most, "max_seconds": longest}
         given = typed_again(keep=as_typed(keep)) + bounds + typed_again(workers=workers, scheduler=scheduler)
+        given += "".join(typed_again(leave_out=glob) for glob in leave_out or ())
         again = f"lcstore maintain {answer.quoted}{given} --apply"
         if below_of(answer, most=1):
-            _below(answer, scheduler, "" if apply else again, keep=retention, threads=workers, **how)
+            how |= {"keep": retention, "leave_out": leave_out or (), "threads": workers}
+            _below(answer, scheduler, "" if apply else again, **how)
             return
+        if leave_out:
+            raise InvalidInputError(f"{answer.url} is a store: nothing can be left out")
         with (
             answer.store(writable=apply, threads=workers) as store,
             cluster(answer, scheduler) as client,
