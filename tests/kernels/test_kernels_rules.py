@@ -138,14 +138,14 @@ print("read")
 #: As for a user who may write below HOME alone: the tests may be run by root, who may write everywhere.
 NOWHERE_ELSE = """
 import os
-from numba.core.caching import InTreeCacheLocator
+from numba.core.caching import _CacheLocator
 
-def ensure_cache_path(self, ensure=InTreeCacheLocator.ensure_cache_path):
+def ensure_cache_path(self, ensure=_CacheLocator.ensure_cache_path):
     if not self.get_cache_path().startswith(os.environ["HOME"]):
         raise PermissionError
     ensure(self)
 
-InTreeCacheLocator.__mro__[2].ensure_cache_path = ensure_cache_path
+_CacheLocator.ensure_cache_path = ensure_cache_path
 """
 
 
