@@ -18,7 +18,7 @@ from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan, waits
-from lcstore.graph.refs import ROOT, EdgeRef, NodeName
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents
 from lcstore.index.index import Index
 from lcstore.maintain.full import BLOCK, little_room
@@ -280,7 +280,8 @@ class Compactor:
                 partial=frozenset(partial),
                 durability=self.durability,
             )
-            closed = self._closed(planned, graph)
+            lost = self._impassable(planned, graph)
+            closed = [ref for node in lost for ref in graph.into(node) if not graph.is_condemned(ref)]
             if closed:
                 self.index.avoid(closed)
                 for ref in closed:
@@ -288,18 +289,16 @@ class Compactor:
                 continue
             asked = [shortcut for shortcut in planned.shortcuts if shortcut.target in lacking]
             found = {shortcut.target for shortcut in asked if self._is_partial(shortcut, condemned)}
-            if not found:
+            found |= {shortcut.target for shortcut in planned.shortcuts if lost & _passed(shortcut)}
+            if found <= partial:
                 return planned
             partial |= found
 
-    def _closed(self, planned: Planned, graph: Graph) -> list[EdgeRef]:
-        """Return the edges to states that a plan merges over, let go of with their layouts lost."""
-        inputs = (ref for shortcut in planned.shortcuts for ref in shortcut.inputs)
-        passed = {node for ref in inputs for node in (ref.base, ref.target)}
-        asked = sorted(passed & graph.hidden)
+    def _impassable(self, planned: Planned, graph: Graph) -> set[str]:
+        """Return the states that a plan merges over and that were let go of, their layouts being lost."""
+        asked = sorted(graph.hidden & set[str]().union(*map(_passed, planned.shortcuts)))
         lost = self.reader.requests.map(self._lacks_layout, asked)
-        into = (graph.into(node) for node, is_lost in zip(asked, lost, strict=True) if is_lost)
-        return [ref for refs in into for ref in refs if not graph.is_condemned(ref)]
+        return {node for node, is_lost in zip(asked, lost, strict=True) if is_lost}
 
     def _lacks_layout(self, node: str) -> bool:
         try:
@@ -333,3 +332,8 @@ class Compactor:
         if latest is None:
             return 1
         return movable_in(self.index.layout(self.index.record(latest.node).layout))
+
+
+def _passed(shortcut: Shortcut) -> set[str]:
+    """Return the nodes that an edge is merged over, its ends among them."""
+    return {node for ref in shortcut.inputs for node in (ref.base, ref.target)}

@@ -100,8 +100,8 @@ DEEDS = {
     "collect": lambda store: store.collect(),
     "compact": lambda store: store.compact(),
     "forecast": lambda store: store.forecast(),
-    "retain": lambda store: store.retain("latest:9", dry_run=True),
-    "maintain": lambda store: store.maintain("latest:9"),
+    "retain": lambda store: store.retain("latest:99", dry_run=True),
+    "maintain": lambda store: store.maintain("latest:99"),
 }
 
 
@@ -146,6 +146,21 @@ def test_what_was_lost_with_a_layout_does_not_stop_collections(resumes, collects
     for gone in layouts_of(objects)[::2]:
         deeds = ["collect"] * collects + ["go on" if resumes else "save", "collect", "collect", "compact"]
         check(without(objects, gone), wanted, deeds)
+
+
+def test_no_edge_is_merged_to_an_exact_state_that_no_path_leads_to_any_more():
+    backend, rng, layouts = MemoryBackend.fresh(), np.random.default_rng(0), [set[str]()]
+    weight = rng.standard_normal((16, 24), dtype=np.float32)
+    with lcstore.open(backend, durability="none", threads=1, grace=0) as store:
+        for step in range(12):
+            weight = weight + np.float32(1e-3) * rng.standard_normal(weight.shape, dtype=np.float32)
+            state = {"model": {"a.weight": weight}, "mask": np.arange(5 + (step == 3))}
+            node = store.save(step, state, exact=step == 11).node
+            layouts.append({*backend.list(keys.LAYOUTS)})
+        wanted = {node: store.restore(node)}
+    (gone,) = layouts[4] - layouts[3]  # that of step 3
+    for deeds in (["compact", "collect", "compact"], ["go on", "collect", "compact"]):
+        assert check(without(backend.snapshot(), [gone]), wanted, deeds) == {node}
 
 
 @pytest.mark.parametrize("kind", PLAIN)
