@@ -24,7 +24,7 @@ class LCZarrCodec(ArrayBytesCodec, metaclass=Placed):  # type: ignore[misc,unuse
     Parameters
     ----------
     configuration
-        The parameters of `LCCodec`.
+        The parameters of `LCCodec`; those that have the values of ``"linear"`` are not kept.
     """
 
     configuration: dict[str, Any] = field(default_factory=dict)
@@ -40,8 +40,9 @@ class LCZarrCodec(ArrayBytesCodec, metaclass=Placed):  # type: ignore[misc,unuse
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LCZarrCodec:
-        """Make the codec from Zarr metadata."""
-        return cls(dict(data.get("configuration") or {}))
+        """Make the codec from Zarr metadata: an empty configuration is that of ``"linear"``, none is none."""
+        said = data.get("configuration")
+        return cls() if said is None else cls({"quantizer": "linear", **said})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the codec's Zarr metadata."""
@@ -58,17 +59,20 @@ class LCZarrCodec(ArrayBytesCodec, metaclass=Placed):  # type: ignore[misc,unuse
         # Zarr v3 chunks are in C order, but may arrive as views of anything.
         array = np.ascontiguousarray(chunk_array.as_numpy_array())
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
-        return chunk_spec.prototype.buffer.from_bytes(LCCodec(**self.configuration).encode(array))
+        return chunk_spec.prototype.buffer.from_bytes(self._codec().encode(array))
 
     def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         data = memoryview(chunk_bytes.as_numpy_array()).cast("B")
         count = int(np.prod(chunk_spec.shape, dtype=object)) if chunk_spec.shape else 1
-        values = LCCodec(**self.configuration).decode_frame(data, count, shorter=self._may_end(chunk_spec))
+        values = self._codec().decode_frame(data, count, shorter=self._may_end(chunk_spec))
         native = chunk_spec.dtype.to_native_dtype()
         if values.dtype != native.newbyteorder("="):
             raise CorruptionError(f"the chunk holds {values.dtype}, its array {native}")
         values = values.astype(native, copy=False).reshape(chunk_spec.shape)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(values)
+
+    def _codec(self) -> LCCodec:
+        return LCCodec(**{"quantizer": "linear", **self.configuration})
 
     def _may_end(self, chunk_spec: Any) -> bool:
         """Return whether a chunk may be the last one of an array that a store wrote, which is not padded."""

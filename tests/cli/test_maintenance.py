@@ -652,6 +652,9 @@ def test_the_commands_of_the_document(filled, tmp_path, monkeypatch):
     order = {line: max(how, "pin runs/gpt@270" in line) for line, how in zip(lines, does, strict=True)}
     order |= {line: -1 for line in lines if "e1d30bf9" in line}  # the run is none of the latest states kept
     lines.sort(key=order.__getitem__)
+    with lcstore.open("runs/eve") as eve:
+        for step in range(3):
+            eve.save(step, {"w": np.zeros(3)}, metrics={"acc": step / 3})
     with lcstore.open("runs/gpt") as other:
         run_id = other.info(other.save(5, {"other": np.zeros(3)}).node).run_id
     for line in lines:

@@ -53,6 +53,26 @@ def test_a_v2_compressor_keeps_its_bound(values, order):
     assert back.nbytes_stored() < 0.5 * values.nbytes
 
 
+@pytest.mark.parametrize(
+    ("serializer", "is_exact"),
+    [
+        ({"name": "lcstore.lc"}, True),
+        (LCZarrCodec(), True),
+        ({"name": "lcstore.lc", "configuration": {"quantizer": "lossless"}}, True),
+        ({"name": "lcstore.lc", "configuration": {"bits": 8}}, False),
+        (LCZarrCodec(bits=8), False),
+        (LCZarrCodec(quantizer="linear"), False),
+    ],
+)
+def test_a_v3_serializer_that_is_told_no_error_loses_nothing(values, serializer, is_exact):
+    array = create(dtype="float32", serializer=serializer, compressors=None)
+    for _ in range(2):  # opened again, it codes as before
+        array[:] = values
+        array = zarr.open_array(array.store, mode="r+")
+        assert (array[:].tobytes() == values.tobytes()) == is_exact
+        assert np.abs(array[:] - values).max() < 0.1
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "float64", "complex64"])
 def test_a_v2_compressor_takes_other_dtypes(dtype):
     values = (np.arange(np.prod(SHAPE)) % 100).reshape(SHAPE).astype(dtype)

@@ -39,7 +39,7 @@ def test_templates_are_what_zarr_writes(tmp_path, role, dtype, op):
         shape=(5000,),
         chunks=(2048,),
         dtype=str(INTEGERS.get((role, dtype, op), dtype)),
-        serializer=LCZarrCodec(quantizer="lossless") if lossless else LCZarrCodec(),
+        serializer=LCZarrCodec(quantizer="lossless" if lossless else "linear"),
         filters=None,
         compressors=None,
         fill_value=0,

@@ -147,7 +147,7 @@ class NeverLooksAgain(Collector):
         if before is None:
             return super()._judged(None)
         before = replace(before, condemned=self.backend.list(keys.CONDEMNED))
-        return before, judge(before, self._layout, self.durability)
+        return before, judge(before, self.index.layout, self.durability)
 
 
 class ByAgeAlone(Collector):
@@ -167,7 +167,9 @@ class CondemnsLate(Collector):
         contents, verdict = self._judged(None)
         scopes = list(condemnable(contents, verdict, set(contents.data)))
         contents = read_contents(self.backend, contents)
-        free = set(condemnable(contents, judge(contents, self._layout, self.durability), set(contents.data)))
+        free = set(
+            condemnable(contents, judge(contents, self.index.layout, self.durability), set(contents.data))
+        )
         scopes = [scope for scope in scopes if scope in free]
         self._condemn(scopes)
         self._delete(contents, scopes)
