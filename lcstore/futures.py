@@ -37,6 +37,19 @@ _LOOK: Final = 0.001
 _PATIENCE: Final = 2.0
 
 
+def to_the_end(act: Callable[[], None]) -> None:
+    """Do something until it is through, however often this thread is interrupted; raise the last of these."""
+    interrupted: BaseException | None = None
+    while True:
+        try:
+            act()
+            break
+        except BaseException as again:
+            interrupted = again
+    if interrupted is not None:
+        raise interrupted
+
+
 def wait_while(at_work: Sized) -> None:
     """Wait until nothing is at work any more; a line of the log tells whoever waits for long what for."""
     tell_at = time.monotonic() + _PATIENCE

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from lcstore.errors import StorageError
 from lcstore.index.kinds import FOLDERS
@@ -15,7 +16,7 @@ def closed_folder(backend: Backend) -> str:
 
     "" where there is none, and of targets that do not tell.
     """
-    return next(_closed(backend, deep=False), "")
+    return next(_closed(filter(os.path.isdir, _tops(backend))), "")
 
 
 def check_deletable(backend: Backend) -> None:
@@ -26,21 +27,20 @@ def check_deletable(backend: Backend) -> None:
     StorageError
         There is a folder that this user may not change.
     """
-    folder = next(_closed(backend, deep=True), "")
+    tops = [*filter(os.path.isdir, _tops(backend))]
+    found = (os.path.join(at, name) for top in tops[1:] for at, names, _ in os.walk(top) for name in names)
+    folder = next(_closed(chain(tops, (one for one in found if not os.path.islink(one)))), "")
     if folder:
         raise StorageError(
             f"this user may not delete what is in {folder}, so nothing of the store is deleted; its owner may"
         )
 
 
-def _closed(backend: Backend, *, deep: bool) -> Iterator[str]:
-    """Yield folders of a store that may not be changed; those in folders of folders where `deep`."""
+def _tops(backend: Backend) -> list[str]:
+    """Return the folder of a store on a disk, and those that it has or may have in it."""
     scheme, _, root = backend.url.partition("://")
-    if scheme != "file":
-        return
-    for top in (root, *(f"{root}/{folder}" for folder in FOLDERS)):
-        for folder, inner, _ in os.walk(top):
-            if not os.access(folder, os.W_OK | os.X_OK):
-                yield folder
-            if not deep or folder == root:
-                inner.clear()
+    return [root, *(f"{root}/{folder}" for folder in FOLDERS)] if scheme == "file" else []
+
+
+def _closed(folders: Iterable[str]) -> Iterator[str]:
+    return (folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK))

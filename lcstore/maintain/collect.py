@@ -149,7 +149,9 @@ class Collector:
             check_still(contents, after)
         known = _condemned(after)
         made = [scope for scope in new if scope in known]
-        self.redundant = redundant_in(after, (scope for scope in new if scope not in known))
+        if lack is not None:
+            free = {*condemnable(after, verdict, set(after.data))}
+            self.redundant = redundant_in(after, (one for one in new if one in free and one not in known))
         report = self._after(after, verdict, made)
         return replace(report, uncondemned=len(new) - len(made) if lack else 0), lack
 

@@ -193,7 +193,7 @@ class CheckpointManager:
         self._meter.enter(step, saving=self.store.is_saving, state=state)
         told = self._notice.is_given
         try:
-            if not self._notice.wants_a_save:  # the last save goes on whatever became of the one before
+            if not (told and self._notice.wants_a_save):  # the last save goes on whatever came before
                 self.check_for_errors()
             due = (force and step != self._last) or self._is_due(step)
             self._evaluations.offered(step, metrics, saved=due)

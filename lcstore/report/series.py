@@ -111,8 +111,6 @@ class Series:
         Whether the last state has it no more.
     ended
         What it is in the end, where that is odd, and what it was before: of the last point's line.
-    risen
-        Since when it is far above its least: of that line.
     """
 
     def __init__(self, states: Sequence[SavedState], value: Callable[[SavedState], float | None]) -> None:
@@ -127,9 +125,14 @@ class Series:
                 points[run].append(self.last)
         lines = {run: Line(run, tuple(found)) for run, found in points.items()}
         self.lines = list(lines.values())
+        self._last_line = lines.get(run)
         ended = [lines[run].ended, lines[run].before] if lines else [""]
         self.ended = ", after ".join(filter(None, ended)) if ended[0] else ""
-        self.risen = lines[run].risen if lines else ""
+
+    @property
+    def risen(self) -> str:
+        """Since when it is far above its least: of the last point's line."""
+        return self._last_line.risen if self._last_line else ""
 
     def warnings(self, lines: Sequence[Line]) -> list[str]:
         """Return what is to be told of odd points of some of the lines; which run, if there are several."""

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
-from lcstore.futures import Idle, SafeFuture, wait_while
+from lcstore.futures import Idle, SafeFuture, to_the_end, wait_while
 from lcstore.warned import asked_by, caller
 
 P = ParamSpec("P")
@@ -261,16 +261,12 @@ class _Batch:
 
     def drop(self) -> None:
         """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
-        interrupted: BaseException | None = None
-        while True:
-            try:
-                self.todo.clear()
-                wait_while(self._at_work)
-                break
-            except BaseException as again:
-                interrupted = again
-        if interrupted is not None:
-            raise interrupted
+
+        def drop() -> None:
+            self.todo.clear()
+            wait_while(self._at_work)
+
+        to_the_end(drop)
 
 
 def wait_for(futures: Iterable[Future[Any]]) -> None:
@@ -282,14 +278,10 @@ def wait_for(futures: Iterable[Future[Any]]) -> None:
 
 def settle(futures: Sequence[Future[Any]]) -> None:
     """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
-    interrupted: BaseException | None = None
-    while True:
-        try:
-            for future in futures:
-                future.cancel()
-            wait_for(futures)
-            break
-        except BaseException as again:
-            interrupted = again
-    if interrupted is not None:
-        raise interrupted
+
+    def drop() -> None:
+        for future in futures:
+            future.cancel()
+        wait_for(futures)
+
+    to_the_end(drop)

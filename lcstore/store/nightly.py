@@ -62,7 +62,11 @@ class MaintainReport:
     @property
     def wrong(self) -> str:
         """Which parts failed, and why; "" where none did."""
-        return "; ".join(f"{part} failed: {problem}" for part, problem in self.problems.items())
+        return "; ".join(self._failures)
+
+    @property
+    def _failures(self) -> list[str]:
+        return [f"{part} failed: {problem}" for part, problem in self.problems.items()]
 
     @property
     def next(self) -> str:
@@ -75,7 +79,7 @@ class MaintainReport:
         """Return a line for each part, for a log."""
         done = self.collected, self.retained, self.compacted, self.verified
         lines = [f"{self.url}:", *(str(part) for part in done if part is not None)]
-        lines += [self.wrong] if self.problems else []
+        lines += self._failures
         if self.forecast is not None:
             told = self.forecast
             lines.append(

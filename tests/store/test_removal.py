@@ -55,7 +55,8 @@ def test_nothing_goes_where_not_all_can_be_deleted(tmp_path, monkeypatch):
     root = tmp_path / "run"
     fill(root)
     before = {path: path.stat().st_size for path in root.rglob("*")}
-    closed = str(next(path for path in (root / "data").iterdir() if path.is_dir()))
+    closed = str(next(path for path in (root / "data").iterdir() if path.is_dir()) / "0")
+    assert os.path.isdir(closed)
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: str(path) != closed and access(path, mode))
     for dry_run in (True, False):
