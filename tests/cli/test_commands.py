@@ -15,16 +15,14 @@ from datetime import date
 from itertools import chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from blake3 import blake3
 from fsspec.implementations.memory import MemoryFileSystem
-from typer.testing import CliRunner, Result
+from kit.commands import call, document
 
 import lcstore
-from lcstore.cli.app import app
 from lcstore.cli.commands.look import show
 from lcstore.cli.commands.look.ls import _brief_ids
 from lcstore.cli.commands.trouble import verify as trouble
@@ -63,16 +61,6 @@ def broken(saved: str, tmp_path: Path) -> str:
     record = next((url / "nodes").glob(f"{10:019d}*"))
     record.write_bytes(record.read_bytes()[:-1])
     return str(url)
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def document(*arguments: str, status: int = 0) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 def test_ls(saved):

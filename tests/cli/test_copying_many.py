@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from kit.commands import call, document
 
 import lcstore
-from lcstore.cli.app import app
 from lcstore.storage.memory import MemoryBackend
 from lcstore.store import below
 
@@ -32,16 +29,6 @@ def save(place: Path, *values: int) -> None:
         start = store.latest_step() or 0
         for step, value in enumerate(values, start + 1):
             store.save(step, {"w": np.full((8, 8), value, np.float32)})
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def document(*arguments: str, status: int = 0) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 def contents(place: Path) -> dict[str, bytes]:

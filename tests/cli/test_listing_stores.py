@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import shutil
-from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from typer.testing import CliRunner, Result
+from kit.commands import call, document
 
 import lcstore
 from lcstore import StorageError
-from lcstore.cli.app import app
 from lcstore.storage import finding
 from lcstore.storage.finding import stores_below
 from lcstore.storage.local import LocalBackend
@@ -26,16 +23,6 @@ from lcstore.terminal import printing
 from lcstore.units import size
 
 NAMES = ("gpt", "sweep/lr1", "sweep/deep/lr2")
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def document(*arguments: str, status: int = 0) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 def save(url: str, count: int = 2) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import shutil
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from kit.commands import call, document
 
 import lcstore
-from lcstore.cli.app import app
 from lcstore.store import below
 from lcstore.terminal.table import size
 
@@ -37,16 +34,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def url(saved: Path, tmp_path: Path) -> str:
     return str(shutil.copytree(saved, tmp_path / "a run"))
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def document(*arguments: str, status: int = 0) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 def contents(url: str) -> dict[str, bytes]:

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.commands import call, document
 from kit.pages import blocks_of
-from typer.testing import CliRunner, Result
 
 import lcstore
-from lcstore.cli.app import app
 from lcstore.maintain import compact
 from lcstore.report.gather import gather
 from lcstore.track.policy import PRESETS, settled
@@ -58,16 +57,6 @@ def run(filled: dict[str, str], tmp_path: Path) -> str:
 @pytest.fixture
 def slow(filled: dict[str, str], tmp_path: Path) -> str:
     return shutil.copytree(filled["slow"], str(tmp_path / "slow"))
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def document(*arguments: str, status: int = 0) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 def steps(url: str, *options: str) -> list[int]:

@@ -6,14 +6,12 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from kit.commands import call, document
 
 import lcstore
-from lcstore.cli.app import app
 from lcstore.format.keyforms import STRAY
 from lcstore.track.policy import PRESETS, settled
 
@@ -37,16 +35,6 @@ def broken(saved: Path, tmp_path: Path) -> Path:
     record = next((url / "nodes").glob(f"{20:019d}*"))
     record.write_bytes(record.read_bytes()[:-1])
     return url
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def document(*arguments: str, status: int = 0) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 def contents(url: Path) -> dict[str, bytes]:

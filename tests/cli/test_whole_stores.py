@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from kit.commands import call, document
 
 import lcstore
-from lcstore.cli.app import app
 from lcstore.storage.memory import memory_names
 
 
@@ -24,16 +21,6 @@ def url(tmp_path: Path) -> str:
         for step in (0, 10, 20):
             store.save(step, {"w": np.full((8, 8), step, np.float32)})
     return str(tmp_path / "a run")
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def document(*arguments: str, status: int = 0) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == status, result.output
-    return json.loads(result.stdout)
 
 
 def contents(url: str) -> dict[str, bytes]:

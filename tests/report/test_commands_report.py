@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kit.commands import call
 from reported import Layers, save_run
-from typer.testing import CliRunner, Result
 
 import lcstore
-from lcstore.cli.app import app
 from lcstore.report import extra
 from lcstore.report.gather import saved_states
 from lcstore.report.plots import Plots
@@ -37,10 +36,6 @@ def broken(run: str, tmp_path: Path) -> str:
     shutil.rmtree(url / "copies")
     next((url / "nodes").glob(f"{50:019d}*")).write_bytes(b"{}")
     return str(url)
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def test_report_writes_a_file(run, tmp_path, monkeypatch):
