@@ -297,15 +297,17 @@ def _moves(course: Course, row: int, usual: _Usual) -> str:
 def _further(beside: _Beside, the_others: str) -> str:
     """Return that a tensor moves further, or goes on as the others slow down; "" where it does not."""
     parts = beside.parts_of(_USED_TO)
-    if not parts.size or parts[-1] < _FAR:
+    far = _far(parts, the_others)
+    if not parts.size or parts[-1] < far:
         return ""
     change = beside.since(parts > _MORE)
-    if change.times < _FAR:  # as before a lull
+    if change.times < far:  # as before a lull
         return ""
     if change.at_once < _MORE and (change.own < _MORE or change.others <= _LITTLE):
         return beside.it_is_others(change, "goes on while most layers have slowed down")
     times = _than(change.times, "it used to")
-    return f"moves {times}{the_others}, and further since step {change.step}"
+    at_most = f" ({change.times / parts[-1] * parts.max():.3g} at most)" * (change.times < _FAR)
+    return f"moves {times}{at_most}{the_others}, and further since step {change.step}"
 
 
 def _less(beside: _Beside, the_others: str, least: int = 1) -> str:
@@ -341,6 +343,12 @@ def _leapt(beside: _Beside, movement: Array, the_others: str) -> str:
     if not np.isfinite(movement[state - 2 : state + 3]).all():  # it may have moved so before
         return ""
     return f"moved {_than(times, 'shortly before')}{the_others}, at step {beside.steps[place]} alone"
+
+
+def _far(parts: Array, the_others: str) -> float:
+    """Return how many times as far as it used to is too far: half of it after a burst that has not gone."""
+    burst = (np.sort(parts)[-_AT_REST:] >= _FAR).all() and (parts[-_AT_REST:] >= _FAR / 2).all()
+    return _FAR / 2 if the_others and burst else _FAR
 
 
 def _limit(parts: Array, the_others: str) -> float:

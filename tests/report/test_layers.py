@@ -275,6 +275,16 @@ def test_a_layer_that_comes_as_zeros_has_not_grown(sign):
         assert not any("grown" in one.note for one in gather(store).tensors.notable)
 
 
+def test_a_burst_that_has_not_gone_is_told_with_how_far_it_went():
+    """It settled at less than eight times, and a layer whose rate rose forty times was all clear."""
+    burst = [*STEADY, 12, 26, 20, *[5] * 6]
+    [note] = notes_of(course([burst, *[[np.nan, *[1] * 16]] * 3])).values()
+    said = "moves 5 times as far as it used to (26 at most), beside the others, and further since step 80"
+    assert note == said
+    for goes in ([*STEADY, 12, 26, 20, *[2] * 6], [*STEADY, 12, 26, *[5] * 7], [*STEADY, *[5] * 9]):
+        assert notes_of(course([goes, *[[np.nan, *[1] * 16]] * 3])) == {}
+
+
 def test_a_layer_that_moves_further_and_has_grown_is_told_for_both():
     further = [np.nan, *[1.0] * 7, *[40.0] * 4]
     said = notes_of(
