@@ -91,7 +91,8 @@ def present(listing: Listing, refs: dict[str, ObjectRef], condemned: frozenset[s
     Raises
     ------
     NotFoundError
-        One is missing, and no condemnation speaks of it.
+        One is missing, and no condemnation speaks of it. Parity may be: on a full disk that of states that
+        were let go of makes room, a copy is the way out of there, and a repair makes it again.
     """
     there = {*listing.below(keys.DATA)}
     for key, ref in refs.items():
@@ -100,5 +101,5 @@ def present(listing: Listing, refs: dict[str, ObjectRef], condemned: frozenset[s
             yield ObjectRef(beside, ref.nbytes, ref.hash)
         if key in there:
             yield ref
-        elif key not in condemned:
+        elif key not in condemned and not keys.is_parity(key):
             raise NotFoundError("an object that a record names is missing", key=key)

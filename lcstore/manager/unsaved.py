@@ -35,12 +35,13 @@ class Evaluations:
     def offered(self, step: int, metrics: Mapping[str, float] | None, *, saved: bool) -> None:
         """Take in the metrics of a step, and whether it is saved."""
         self._steps += 1
-        judged = [rule for rule in self._rules if metrics and rule.metric in metrics]
+        known = metrics if isinstance(metrics, Mapping) else {}  # a save refuses what is none
+        judged = [rule for rule in self._rules if rule.metric in known]
         self._given += bool(judged)
         if not (saved or 2 * self._given <= self._steps):
             return  # nor is a number asked of a GPU at each step
         for rule in judged:
-            value = _value((metrics or {})[rule.metric]) * (1 if rule.mode == "max" else -1)
+            value = _value(known[rule.metric]) * (1 if rule.mode == "max" else -1)
             if value > self._best.get(rule.metric, -math.inf):
                 if saved:
                     self._best[rule.metric] = value
@@ -60,7 +61,7 @@ def _value(metric: Any) -> float:
     """Return a metric as a number; NaN where it is none, which a save would refuse."""
     try:
         return float(metric)
-    except (TypeError, ValueError):
+    except Exception:  # as of an array that its library has given away: nothing of it is saved here
         return math.nan
 
 

@@ -118,6 +118,13 @@ def test_the_end_of_a_loop_that_is_not_saved_is_told_of(caplog):
     assert "the loop ended" not in caplog.text
 
 
+class Given:
+    """An array that its library has given away."""
+
+    def __float__(self):
+        raise RuntimeError("Array has been deleted")
+
+
 def evaluated(url, every: int, caplog, **how):
     """Return what is told of a loop of 60 steps that is evaluated each `every` steps, best at 20."""
     caplog.clear()
@@ -150,6 +157,13 @@ def test_a_good_evaluation_that_no_save_is_due_for_is_told_once(tmp_path, caplog
 )
 def test_no_evaluation_is_told_that_is_kept_or_that_no_rule_goes_by(every, how, tmp_path, caplog):
     assert evaluated(tmp_path / "run", every, caplog, **how) == []
+
+
+@pytest.mark.parametrize("metrics", [{"val": 10**400}, {"val": Given()}, {"val": "high"}, ["val"], "val"])
+def test_odd_metrics_of_a_step_that_is_not_saved_end_no_loop(metrics, tmp_path):
+    with lcstore.CheckpointManager(tmp_path / "run", every=30, keep="latest:2 | best:2:val") as manager:
+        manager.save(0, state(0))
+        assert not manager.save(7, state(7), metrics=metrics)
 
 
 def test_a_state_is_made_only_where_it_is_saved():

@@ -159,6 +159,29 @@ def test_a_night_on_a_full_disk_makes_room_and_the_run_goes_on(objects):
         assert store.steps() == [10, 11, 20]
 
 
+def test_a_store_that_made_room_of_parity_is_copied_also_once_its_states_are_back(objects):
+    """A copy was refused as of a damaged store, and is what all say that helps on a full disk."""
+    disk, target = Disk.fresh(objects), Disk.fresh()
+    disk.blocks = disk.used
+    with opened(disk) as store:
+        assert store.retain("latest:2").retired
+        kept = values(store)
+        lcstore.copy(disk, target)
+        with opened(target) as copied:
+            assert values(copied) == kept
+            assert not found(copied)
+        disk.blocks += 8
+        assert store.unretire()
+        back = values(store)
+    assert len(back) > len(kept)
+    target = Disk.fresh()
+    lcstore.copy(disk, target)
+    with opened(target) as store:
+        assert values(store) == back
+        store.repair(dry_run=False)
+        assert not found(store)
+
+
 def test_what_was_pinned_meanwhile_and_what_is_kept_keeps_all_that_is_redundant_of_it(objects):
     disk = Disk.fresh(objects)
     with opened(disk) as store:
