@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Final, TypeAlias
 
@@ -17,8 +18,11 @@ Point: TypeAlias = tuple[int, float]
 
 #: Numbers from here on are as good as infinite: no axis holds them.
 _ENDLESS: Final = 1e300
-#: How many times its least a loss has to be, at how many points at the end at the least, to be told as risen.
+#: How many times its least a loss has to be to be told as risen; or above it by what part of what it had
+#: fallen by, and by how many times what it varies by; at how many points at the end at the least.
 _FAR: Final = 1.5
+_OF_FALL: Final = 0.5
+_VARIES: Final = 6
 _STAYED: Final = 5
 #: Metrics of which nobody wants more.
 _LESS_IS_BETTER: Final = re.compile(r"loss|perplexity|ppl\b|error", re.IGNORECASE)
@@ -57,18 +61,24 @@ class Line:
 
     @property
     def risen(self) -> str:
-        """Since when all points are far above where the number was at its least, as where training broke."""
+        """Since when all points are far above where the number was at its least, as where training broke.
+
+        A loss of a language model that diverges comes back to what a guess costs, 1.1 to 1.3 times its least:
+        so the least is not all that it is judged by, but how far it had fallen to that is, too.
+        """
         size = max(_STAYED, len(self.points) // 20)
         if len(self.points) < 3 * size or self.odd:
             return ""
         steps, numbers = zip(*self.points, strict=True)
         medians = [median(numbers[at : at + size]) for at in range(0, len(numbers) - size + 1, size)]
-        least = min(medians)
-        low = max((at for at, number in enumerate(numbers) if number <= _FAR * least), default=len(numbers))
-        if least <= 0 or len(numbers) - low - 1 < size:
+        least, varies = min(medians), median(abs(one - other) for one, other in pairwise(numbers))
+        far = least + max(_OF_FALL * (medians[0] - least), _VARIES * varies)
+        far = min(far, _FAR * least) if least > 0 else far
+        low = max((at for at, number in enumerate(numbers) if number <= far), default=len(numbers))
+        if len(numbers) - low - 1 < size:
             return ""
-        was = steps[medians.index(least) * size + size // 2]
-        return f"more than {_FAR} times what it was at step {was} since step {steps[low + 1]}"
+        was, now = steps[medians.index(least) * size + size // 2], median(numbers[-size:])
+        return f"up since step {steps[low + 1]}: about {now:.3g} in the end, {least:.3g} at step {was}"
 
     @property
     def warning(self) -> str:
