@@ -167,6 +167,8 @@ class TensorsSeen:
         stopped being finite first comes first, and then what happened first.
     notes
         What is said of all that stand out, in the same order; of those that are alike it is said once.
+    leap
+        From which step on most layers move far further than shortly before, in words; "" where none is.
     run, run_id
         Of the state that the line leads to.
     beside
@@ -182,6 +184,7 @@ class TensorsSeen:
     groups: tuple[TensorGroup, ...] = field(default=(), repr=False)
     noted: tuple[int, ...] = field(default=(), repr=False)
     notes: tuple[SharedNote, ...] = field(default=(), repr=False)
+    leap: str = ""
     run: int | None = None
     run_id: str = ""
     beside: int = 0

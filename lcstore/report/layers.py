@@ -24,6 +24,7 @@ from lcstore.once import once
 from lcstore.report.alike import shared
 from lcstore.report.facts import TensorFacts, TensorGroup, TensorsSeen
 from lcstore.report.growth import GROWTH
+from lcstore.report.leap import leap_of
 from lcstore.report.notes import Course, notes_of
 from lcstore.report.thin import evenly
 from lcstore.state.names import format_name
@@ -71,7 +72,7 @@ def tensors_seen(looks: Sequence[Look], states: int) -> TensorsSeen:
     # What a record says may be anything; what comes out infinite is not shown.
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         seen = _Seen(looks)
-        notes = notes_of(seen.course)
+        notes, leap = notes_of(seen.course), leap_of(seen.course.movement, seen.course.steps)
     chosen = _chosen(seen.nbytes, notes)
     delta_bytes = seen.delta_bytes()
     left = sorted(set(range(len(seen.names))) - set(chosen))
@@ -85,6 +86,7 @@ def tensors_seen(looks: Sequence[Look], states: int) -> TensorsSeen:
         groups=seen.groups(delta_bytes, notes),
         noted=tuple(chosen.index(row) for row in notes if row in chosen),
         notes=shared((seen.names[row], note) for row, note in notes.items()),
+        leap=leap,
     )
 
 

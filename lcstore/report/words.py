@@ -71,11 +71,12 @@ def _gone_wrong(report: StoreReport) -> list[str]:
 
 
 def _standing_out(report: StoreReport) -> list[str]:
-    notes, line = report.tensors.notes, line_words(report.tensors)
-    if not notes:
-        return line
-    found = _first([f"{_of_whom(note)} {note.text}" for note in notes])
-    return [f"Layers that stand out: {found}.", *line, *_sampled(report.tensors)]
+    notes, leap, line = report.tensors.notes, report.tensors.leap, line_words(report.tensors)
+    told = [f"{leap[0].upper()}{leap[1:]}."] if leap else []
+    if notes:
+        found = _first([f"{_of_whom(note)} {note.text}" for note in notes])
+        told.append(f"Layers that stand out: {found}.")
+    return [*told, *line, *_sampled(report.tensors)] if told else line
 
 
 def _of_whom(note: SharedNote) -> str:

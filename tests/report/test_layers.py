@@ -15,6 +15,7 @@ from lcstore.report import layers as looked
 from lcstore.report.alike import shared
 from lcstore.report.gather import gather
 from lcstore.report.layers import at_rest
+from lcstore.report.leap import leap_of
 from lcstore.report.notes import Course, notes_of
 from lcstore.report.page import page_of
 from lcstore.report.words import verdict
@@ -71,6 +72,33 @@ def test_what_all_layers_do_is_no_news():
         assert notes_of(course([falling] * count)) == {}
         assert notes_of(course([rising] * count)) == {}
     assert list(notes_of(course([rising, *[STEADY] * 4]))) == [0]
+
+
+@pytest.mark.parametrize("layers", [2, 3, 20])
+def test_what_most_layers_do_at_once_is_told_of_all(layers):
+    """As of a rate that rose forty times: no layer stood out, so a run that diverged was all clear."""
+    noise = np.exp(0.2 * np.random.default_rng(0).standard_normal((layers, 60)))
+    rate = np.r_[np.linspace(0.05, 1, 15), np.linspace(1, 0.5, 45)]
+    steps = range(0, 600, 10)
+    assert leap_of(noise * rate, steps) == ""
+    for spike in (1, 2):
+        passing = rate * np.where((np.arange(60) >= 40) & (np.arange(60) < 40 + spike), 40, 1)
+        assert leap_of(noise * passing, steps) == ""
+    said = leap_of(noise * rate * np.where(np.arange(60) >= 40, 40, 1), steps)
+    told = re.fullmatch(r"most layers move [2-5]\d(\.\d)? times as far from step 400 on .*", said)
+    assert said == "" if layers < 3 else told
+    assert leap_of(np.full((4, 60), np.nan), steps) == leap_of(noise[:, :5] * 0, steps[:5]) == ""
+
+
+def test_a_rate_that_was_set_too_high_is_told_in_the_verdict(tmp_path):
+    layers = Layers()
+    with lcstore.open(tmp_path / "run") as store:
+        for count in range(16):
+            if count == 9:
+                layers.factor = dict.fromkeys(layers.names, 40.0)
+            store.save(10 * count, layers.step())
+    told = " ".join(verdict(gather(lcstore.open(tmp_path / "run", "r"))))
+    assert re.search(r"Most layers move [34]\d(\.\d)? times as far from step 90 on as shortly before\.", told)
 
 
 @pytest.mark.parametrize("end", [1.0, 0.3, 0.1, 0.003, 30.0])

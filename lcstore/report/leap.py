@@ -1,0 +1,48 @@
+"""Where most layers move further at once, as where a learning rate was set too high, or anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from lcstore.arrays import Array
+
+#: So many times as far as shortly before, at so many states in a row: a rate that rises step by step does not
+#: make it so.
+_FAR: Final = 8.0
+_IN_A_ROW: Final = 3
+#: States whose middle is what they moved by shortly before; and states, layers from which on it is told.
+_SHORTLY: Final = 8
+_LEAST: Final = 4
+_LAYERS: Final = 3
+
+
+def leap_of(movement: Array, steps: Sequence[int]) -> str:
+    """Return from which step on most layers move further at once than shortly before; "" where they never do.
+
+    Of several such steps the first of those at which they do so by as much as ever, or half of that.
+
+    Parameters
+    ----------
+    movement
+        ``float64[tensors, states]``: how far each moves from save to save; NaN where not known.
+    steps
+        Of the states.
+    """
+    moves = np.where(np.isfinite(movement) & (movement > 0), movement, np.nan)
+    moves = moves[np.isfinite(moves).sum(axis=1) >= _LEAST]
+    known = np.flatnonzero(np.isfinite(moves).sum(axis=0) >= _LAYERS)
+    if len(known) < _LEAST + _IN_A_ROW:
+        return ""
+    parts = np.nanmedian(moves[:, known] / np.nanmedian(moves, axis=1, keepdims=True), axis=0)
+    starts = range(_LEAST, len(known) - _IN_A_ROW + 1)
+    before = [np.median(parts[max(0, at - _SHORTLY) : at]) for at in starts]
+    times = np.array([parts[at : at + _IN_A_ROW].min() for at in starts]) / before
+    most = times[np.isfinite(times)].max(initial=0)
+    if most < _FAR:
+        return ""
+    first = int(np.argmax(times >= most / 2))
+    since = f"from step {steps[int(known[starts[first]])]} on"
+    return f"most layers move {times[first]:.3g} times as far {since} as shortly before"
