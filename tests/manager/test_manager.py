@@ -409,6 +409,33 @@ def test_what_is_not_kept_is_let_go_of_beside_the_loop():
         assert all(manager.restore(step)["epoch"] == step for step in manager.all_steps())
 
 
+def stored(keep, steps: int) -> tuple[int, int]:
+    """Return the bytes and shortcuts of a run that is tended every five steps, before a grace is over."""
+    backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+    weight = random.standard_normal((128, 128)).astype(np.float32)
+    with CheckpointManager(backend, every=1, keep=keep) as manager:
+        for step in range(steps):
+            weight = weight + np.float32(1e-3) * random.standard_normal(weight.shape).astype(np.float32)
+            manager.save(step, {"model": {"weight": weight}})
+            if keep and step % 5 == 4:
+                manager.wait_until_finished()
+                manager._tending.finish()
+                manager._tending._next = 0
+                manager._tending.begin()
+                manager._tending.finish()
+    with lcstore.open(backend, "r") as store:
+        stats = store.stats()
+        return stats.bytes_stored["total"], stats.shortcuts
+
+
+def test_a_short_run_with_a_rule_takes_no_more_than_one_without():
+    """It took three times as much: what was merged stays a grace beside what it was merged from."""
+    with_rule, shortcuts = stored("latest:3 | every:20", 30)
+    assert with_rule < 1.05 * stored(None, 30)[0]
+    assert not shortcuts
+    assert stored("latest:3", 100)[1]
+
+
 @pytest.mark.filterwarnings("ignore::lcstore.DamageWarning")  # as above
 @pytest.mark.parametrize(
     ("metrics", "said"), [({"loss": 1.0}, "waits.* there are: 'loss'"), (None, "no state has the metric")]
