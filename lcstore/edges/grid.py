@@ -125,8 +125,8 @@ def empty_values(count: int, name: str) -> Array:
     return np.empty(count, dtype_from_name(name))
 
 
-def largest(flat: Array, name: str) -> float:
-    """Return the largest magnitude of a flat tensor of dtype `name`; infinity where one is not finite."""
+def largest(flat: Array) -> float:
+    """Return the largest magnitude of a flat tensor; infinity where one is not finite."""
     patterns = flat.view(f"u{flat.dtype.itemsize}")
     top = np.zeros(1, patterns.dtype)
     kernels.largest_pattern(patterns, (1 << (8 * flat.dtype.itemsize - 1)) - 1, top)

@@ -47,7 +47,7 @@ def has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: in
     sampled = grid.exponent_of(float(np.abs(now).max(initial=0)), spec.dtype)
     if sampled is not None and sampled > unit - octaves:
         return False
-    finer = grid.exponent_of(grid.largest(flat, spec.dtype), spec.dtype)
+    finer = grid.exponent_of(grid.largest(flat), spec.dtype)
     return finer is not None and finer <= unit - octaves
 
 

@@ -372,7 +372,7 @@ def _anew(
     Where it `begins`, there is nothing that it moved from. Zeros go on the grid of `unit`, if they have one.
     """
     known = last._replace(sample=now, norms=None)
-    magnitude = grid.largest(flat, spec.dtype)
+    magnitude = grid.largest(flat)
     unit = grid.exponent_of(magnitude, spec.dtype) if magnitude or unit is None else unit
     if unit is None and not magnitude and flat.view(np.uint8).any():  # zeros, some of them negative
         unit = grid.lowest(spec.dtype)

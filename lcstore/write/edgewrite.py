@@ -246,5 +246,5 @@ def _fits(array: Array) -> bool:
     name = dtype_name(array.dtype)
     if name not in LOSSY_DTYPES:  # it was one of weights before
         return False
-    magnitude = largest(array, name)
+    magnitude = largest(array)
     return magnitude == 0 or exponent_of(magnitude, name) is not None

@@ -89,7 +89,7 @@ def _before(url: str, report: RepairReport) -> str:
     return f"{report.way_back}, before any repair. Then: lcstore verify {url}"
 
 
-def _what_to_save(url: str, report: RepairReport) -> Iterator[str]:
+def _what_to_save(report: RepairReport) -> Iterator[str]:
     """Yield what can be read of states that are let go of as a whole, and how to save it."""
     readable = [loss for loss in report.lost if loss.what == _STATE and loss.rest]
     if not readable:
@@ -108,7 +108,7 @@ def _summary(url: str, report: RepairReport, deeper: str) -> list[str]:
     if report.ok:
         seen = f" at level {report.level}" * (report.level != "restore")
         return [f"Nothing to repair{seen}: {left}."]
-    lines = list(_what_to_save(url, report))
+    lines = list(_what_to_save(report))
     if report.lost and report.dry_run:
         none = "No state would be left. " if report.latest is None else ""
         lines.append(f"{none}{from_a_copy(url)}")
