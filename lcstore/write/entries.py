@@ -6,9 +6,6 @@ import math
 from collections.abc import Mapping, Set
 from typing import Final
 
-import numpy as np
-
-from lcstore.arrays import Array
 from lcstore.dtypes import dtype_name
 from lcstore.layout.layout import Entry
 from lcstore.state.moments import Tensor, guess_roles
@@ -75,8 +72,3 @@ def _small_plain(entries: list[Entry], sizes: list[int]) -> list[Entry]:
             entries[i] = entries[i]._replace(role="plain")
             taken += sizes[i]
     return entries
-
-
-def flat_array(array: Array) -> Array:
-    """Return the elements of an array in C order, flat; shares memory where it can."""
-    return np.ascontiguousarray(array).reshape(-1)

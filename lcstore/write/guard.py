@@ -19,7 +19,7 @@ from lcstore.storage.backend import Backend, exists
 from lcstore.track.track import Track
 from lcstore.warned import warn
 from lcstore.write.anchor import add_anchor
-from lcstore.write.moment import Moment
+from lcstore.write.instant import Instant
 from lcstore.write.pathwatch import PathWatch
 from lcstore.write.saveinfo import SaveInfo
 
@@ -50,7 +50,7 @@ class Guard:
         self._watch = PathWatch(backend, index)
         self._damage: dict[EdgeRef, str] = {}
         #: When the writer last found that what it stands on stays.
-        self.looked = Moment()
+        self.looked = Instant()
 
     def folders(self, base: str | None) -> list[str]:
         """Return the folders to be listed with the next save: see `PathWatch.folders`."""

@@ -20,7 +20,6 @@ from lcstore.state.frameworks import HostArray, is_loaded
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten
 from lcstore.storage.jobs import run_all
-from lcstore.write.entries import flat_array
 from lcstore.write.landing import Landing
 
 #: Bytes that one thread copies at a time, and shares from which more threads than one are worth it.
@@ -80,6 +79,11 @@ class Buffers:
     def wait(self) -> None:
         """Wait for tensors that are on their way from GPUs."""
         self._landing.wait()
+
+
+def flat_array(array: Array) -> Array:
+    """Return the elements of an array in C order, flat; shares memory where it can."""
+    return np.ascontiguousarray(array).reshape(-1)
 
 
 def _shares(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:

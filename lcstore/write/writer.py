@@ -29,7 +29,7 @@ from lcstore.track.track import Track
 from lcstore.write.commit import Commit, Place, look_again, make_store, prepare, put_copy_late, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
-from lcstore.write.moment import Moment
+from lcstore.write.instant import Instant
 from lcstore.write.places import Places
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged
@@ -98,7 +98,7 @@ class Writer:
         #: Records that were being stored when something interrupted: they may be there without their copies.
         self._interrupted: dict[NodeName, bytes] = {}
         #: When the first object of the save under way was put.
-        self._began = Moment()
+        self._began = Instant()
         self._guard = Guard(backend, index, executor, durability)
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self.sound = True
@@ -245,7 +245,7 @@ class Writer:
         base = self.head if self.sound else None
         plain = {} if base is None else self.plain
         quality = Quality(self.policy, plain, touched)
-        self._began = Moment.now()
+        self._began = Instant.now()
         listed = self._list_nodes()
         made = self._make(listed)
         write = EdgeWrite(

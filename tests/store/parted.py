@@ -23,7 +23,8 @@ from lcstore.state.tree import flatten
 from lcstore.storage.settle import put_record
 from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track
-from lcstore.write.entries import flat_array, layout_entries
+from lcstore.write.entries import layout_entries
+from lcstore.write.stage import flat_array
 from lcstore.write.written import Written
 
 POLICY = PRESETS["balanced"]

@@ -1,4 +1,4 @@
-"""A moment, and how long ago it was: as long as the clock says that saw the most time pass."""
+"""An instant, and how long ago it was: as long as the clock says that saw the most time pass."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _clocks() -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A moment, by every clock that there is; by none if not known."""
+class Instant:
+    """A point in time, by every clock that there is; by none if it is not known."""
 
     clocks: tuple[float, ...] = ()
 
     @classmethod
     def now(cls) -> Self:
-        """Return this moment."""
+        """Return this instant."""
         return cls(_clocks())
 
     def is_within(self, seconds: float) -> bool:
