@@ -17,7 +17,7 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG, is_store
 from lcstore.index.listing import LATEST, READING, Listing, Order
-from lcstore.index.marked import Marks, bearers_of_tags, tags_by_node
+from lcstore.index.marked import Marks, Situation, bearers_of_tags, best_path, situation_of, tags_by_node
 from lcstore.index.reading import Records, read_all, read_listed
 from lcstore.index.resolve import absent, begins, check_run, hint_of_others, holds, no_store, resolved
 from lcstore.layout.join import join
@@ -290,16 +290,12 @@ class Index:
         That one may lead past the node and backward to it.
         """
         with self._lock:
-            return _best_path(self.graph, node)
+            return best_path(self.graph, node)
 
-    def situation(self, node: str) -> object:
+    def situation(self, node: str) -> Situation:
         """Return what decides how a node is read; where that changes, reading may go better than before."""
         with self._lock:
-            try:
-                path = tuple(_best_path(self.graph, node))
-            except LcstoreError as error:
-                return str(error)
-            return path, node in self.marks.inexact, self.marks.stripped.get(node)
+            return situation_of(self.graph, self.marks, node)
 
     def news(self, ask: Callable[[], T], before: T) -> bool:
         """List everything anew; return whether what `ask` then returns is not what it was before.
@@ -329,7 +325,7 @@ class Index:
                 graph = Graph(self.graph.nodes.values(), self.graph.edges.values())
                 self.marks.mark(graph)
                 self._avoid(graph, self._damaged | found)
-                if not found or _best_path(graph, node) == path:
+                if not found or best_path(graph, node) == path:
                     return False
             except LcstoreError:
                 return False
@@ -373,19 +369,6 @@ class Index:
                 elif name.node in nodes or (name.node is None and name.edge in edges):
                     return True
             return False
-
-
-def _best_path(graph: Graph, node: str) -> list[EdgeRef]:
-    """Return the path that a node is read over; errors as for `Graph.path`."""
-    try:
-        if not graph.is_in_danger(node):
-            return graph.path(node)
-    except CorruptionError:
-        around = graph.path_around(node)
-        if around is None:
-            raise
-        return around
-    return graph.path_around(node) or graph.path(node)
 
 
 def _refuse(key: str, error: LcstoreError) -> NoReturn:

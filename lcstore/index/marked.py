@@ -5,11 +5,32 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.format import markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef
 from lcstore.once import once
+
+
+class Situation(NamedTuple):
+    """What decides how a node is read, as of one listing.
+
+    Attributes
+    ----------
+    path
+        The edges from the root to the node; None where nothing leads to it.
+    let_go, stripped
+        Whether its exact value is let go of, and which of its pools are.
+    problem
+        Why nothing leads to it; "" where something does.
+    """
+
+    path: tuple[EdgeRef, ...] | None
+    let_go: bool
+    stripped: frozenset[str]
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +120,28 @@ class Marks:
             superseded=self.superseded | whats[markkeys.SUPERSEDED],
             stripped={**stripped},
         )
+
+
+def situation_of(graph: Graph, marks: Marks, node: str) -> Situation:
+    """Return what decides how a node is read."""
+    let_go, stripped = node in marks.inexact, marks.stripped.get(node, frozenset())
+    try:
+        return Situation(tuple(best_path(graph, node)), let_go, stripped)
+    except LcstoreError as error:
+        return Situation(None, let_go, stripped, str(error))
+
+
+def best_path(graph: Graph, node: str) -> list[EdgeRef]:
+    """Return the path that a node is read over; errors as for `Graph.path`."""
+    try:
+        if not graph.is_in_danger(node):
+            return graph.path(node)
+    except CorruptionError:
+        around = graph.path_around(node)
+        if around is None:
+            raise
+        return around
+    return graph.path_around(node) or graph.path(node)
 
 
 def lines(named: Iterable[markkeys.TagName], nodes: Container[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from lcstore.errors import (
 from lcstore.format.labels import At, OnCorrupt, check_at, check_choice, split_best
 from lcstore.graph.lines import backwards, line_to, predecessors, up_to
 from lcstore.graph.refs import NodeName
+from lcstore.index.marked import Situation
 from lcstore.read.metrics import best
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
@@ -81,7 +82,7 @@ def find(
     CorruptionError
         What is stored is not what was committed.
     """
-    failed: tuple[NotFoundError, str, object] | None = None
+    failed: tuple[NotFoundError, str, Situation] | None = None
     left = _TRIES
     while True:
         left -= 1

@@ -90,27 +90,21 @@ class Resolved:
             graph = reader.index.graph
             self.situation = reader.index.situation(name.node)
         self._graph = graph
-        self._path: tuple[EdgeRef, ...] | None = None
-        marks = reader.index.marks
-        stripped = marks.stripped.get(name.node)
-        self.let_go = name.node in marks.inexact
-        if isinstance(self.situation, tuple):
-            self._path, self.let_go, stripped = self.situation
-        self._stripped = stripped or frozenset()
+        self.let_go = self.situation.let_go
         self.nearby = Nearby()
         self.exact = not self.let_go if exact is None else exact
 
     @once
     def node(self) -> Node:
         """The node, its record and layout read."""
-        return replace(self.reader.node(self.name), exact=self.exact, stripped=self._stripped)
+        return replace(self.reader.node(self.name), exact=self.exact, stripped=self.situation.stripped)
 
     @property
     def path(self) -> tuple[EdgeRef, ...]:
         """The edges from the root to the node; `CorruptionError` if nothing leads to it."""
-        if self._path is None:
-            raise CorruptionError(str(self.situation))
-        return self._path
+        if self.situation.path is None:
+            raise CorruptionError(self.situation.problem)
+        return self.situation.path
 
     @property
     def called(self) -> int | str:
@@ -121,7 +115,7 @@ class Resolved:
     def keys(self) -> list[str]:
         """The keys of the records of the path: from them alone the node can be read."""
         # The graph is the one that the path was found in: where names go away, another takes its place.
-        graph, path = self._graph, [*(self._path or ())]
+        graph, path = self._graph, [*(self.situation.path or ())]
         if any(ref.backward for ref in path):
             path += self._forward()
         nodes = dict.fromkeys([self.name.node, *(ref.target for ref in path)])

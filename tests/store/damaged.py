@@ -17,6 +17,7 @@ from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeRef
+from lcstore.index.marked import Situation
 from lcstore.maintain.making import Maker
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
@@ -143,8 +144,11 @@ def _lead(store: Store, path: list[EdgeRef] | None) -> None:
     """Have a store read whatever it is asked for over one path, or over none."""
     index = store._index
     marks = index.marks
-    index.situation = lambda node: (
-        "no path" if path is None else (tuple(path), node in marks.inexact, marks.stripped.get(node))
+    index.situation = lambda node: Situation(
+        None if path is None else tuple(path),
+        node in marks.inexact,
+        marks.stripped.get(node, frozenset()),
+        "no path" if path is None else "",
     )
 
 
