@@ -11,7 +11,7 @@ from typing import TypeAlias
 from lcstore.arrays import Buffer
 from lcstore.errors import NotFoundError
 from lcstore.storage.backend import Backend, Leftovers, Names
-from lcstore.storage.settle import put_record
+from lcstore.storage.put import put_record
 
 #: Returns the bytes of an object: each is made only when it is asked for, so that no two are held.
 _Made: TypeAlias = Callable[[], bytes]

@@ -17,7 +17,7 @@ from lcstore.format import keys
 from lcstore.index.aside import set_aside
 from lcstore.storage.backend import Backend, read_twice, told_lengths
 from lcstore.storage.patient import no_room
-from lcstore.storage.settle import put_record
+from lcstore.storage.put import put_record
 
 
 class Receiver:

@@ -39,7 +39,7 @@ from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects
 from lcstore.storage.backend import Backend, check_writable, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
 from lcstore.storage.patient import no_room
-from lcstore.storage.settle import put_record
+from lcstore.storage.put import put_record
 from lcstore.storage.survey import OnProgress, spread
 
 #: Objects deleted in one go.

@@ -37,7 +37,7 @@ from lcstore.retention.choice import STRIPPED, Decision, decide
 from lcstore.state.names import matcher
 from lcstore.storage.backend import Backend, room_left
 from lcstore.storage.jobs import run_all
-from lcstore.storage.settle import put_record
+from lcstore.storage.put import put_record
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import keeps_twice
 from lcstore.units import counted

@@ -14,7 +14,7 @@ from lcstore.index.listing import COPIES, Listing
 from lcstore.index.uncopied import copied_late
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.storage.backend import Backend, read_capped
-from lcstore.storage.settle import put_object
+from lcstore.storage.put import put_object
 
 
 def copies_of(backend: Backend, going: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from lcstore.futures import Condition
 from lcstore.storage.backend import Backend, mapped
 from lcstore.storage.jobs import settle
 from lcstore.storage.later import Later, putting_off
-from lcstore.storage.settle import put_object
+from lcstore.storage.put import put_object
 
 #: Bytes that may be on their way: enough to keep 32 requests of 8 MiB busy.
 ROOM: Final = 256 << 20

@@ -17,7 +17,7 @@ from lcstore.index.kinds import read_store_record, store_record_at
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import next_seq
 from lcstore.storage.backend import Backend
-from lcstore.storage.settle import put_object, put_record
+from lcstore.storage.put import put_object, put_record
 from lcstore.version import SOFTWARE
 from lcstore.write.edgewrite import EdgeWrite
 

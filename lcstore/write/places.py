@@ -15,7 +15,7 @@ from lcstore.format.records import utc_now
 from lcstore.graph.refs import NodeName
 from lcstore.index.gone import NOT_ACKNOWLEDGED
 from lcstore.storage.backend import Backend
-from lcstore.storage.settle import put_record
+from lcstore.storage.put import put_record
 
 _log: Final = logging.getLogger("lcstore")
 

@@ -20,7 +20,7 @@ from lcstore.index.partrecords import shortcut_parts
 from lcstore.index.standing import is_taken_away
 from lcstore.storage.backend import Backend, read_twice
 from lcstore.storage.jobs import run_all
-from lcstore.storage.settle import put_object, put_record
+from lcstore.storage.put import put_object, put_record
 from lcstore.version import SOFTWARE
 from lcstore.write.written import Written
 

@@ -19,7 +19,7 @@ from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import FIRST_PART, part_of, qualified
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
-from lcstore.storage.settle import LITTLE, put_object
+from lcstore.storage.put import LITTLE, put_object
 from lcstore.storage.wave import Wave
 from lcstore.track.draft import Draft
 from lcstore.write.paritywrite import Made, ParityWrite

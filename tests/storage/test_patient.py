@@ -17,8 +17,8 @@ from lcstore.storage.deadline import deadline, remaining
 from lcstore.storage.jobs import Workers
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.patient import Patience, PatientBackend, patient
+from lcstore.storage.put import put_object, put_record
 from lcstore.storage.remote import FsspecBackend
-from lcstore.storage.settle import put_object, put_record
 from lcstore.testing import BackendConformance
 from lcstore.testing.faults import Fault, FaultBackend
 

@@ -18,7 +18,7 @@ from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import read_node, utc_now
 from lcstore.maintain.collect import Collector
 from lcstore.storage.memory import MemoryBackend
-from lcstore.storage.settle import put_record
+from lcstore.storage.put import put_record
 
 Play = Callable[[Any], Any]
 

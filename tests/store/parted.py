@@ -20,7 +20,7 @@ from lcstore.layout.layout import Layout, make_layout
 from lcstore.layout.shards import Shard
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
-from lcstore.storage.settle import put_record
+from lcstore.storage.put import put_record
 from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries

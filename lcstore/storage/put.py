@@ -1,4 +1,4 @@
-"""The one write that makes something so, and settling what a lost reply left open."""
+"""Storing objects, and records: the one write that makes something so, and finding out whether it arrived."""
 
 from __future__ import annotations
 
