@@ -27,7 +27,7 @@ from lcstore.read.lookup import in_order
 from lcstore.read.resolved import Resolved
 from lcstore.read.upcoming import Job, largest_chunk, plan
 from lcstore.state.names import Name, format_name
-from lcstore.storage.jobs import default_threads, settle
+from lcstore.storage.jobs import default_threads, drop_all
 
 T = TypeVar("T")
 
@@ -157,7 +157,7 @@ class Ahead:
                 yield
             finally:
                 if os.getpid() == process:  # a fork has none of the threads
-                    settle([*self._begun.values()])
+                    drop_all([*self._begun.values()])
 
     def take(self, whole: int) -> Array:
         """Return the flat values of the next tensor, by its place among `Layout.wholes`."""

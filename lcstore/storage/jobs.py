@@ -276,7 +276,7 @@ def wait_for(futures: Iterable[Future[Any]]) -> None:
             Future.exception(future)  # as the base class has it: nobody heard of a failure by this
 
 
-def settle(futures: Sequence[Future[Any]]) -> None:
+def drop_all(futures: Sequence[Future[Any]]) -> None:
     """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
 
     def drop() -> None:

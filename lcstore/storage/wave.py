@@ -9,7 +9,7 @@ from typing import Final
 from lcstore.arrays import Buffer
 from lcstore.futures import Condition
 from lcstore.storage.backend import Backend, mapped
-from lcstore.storage.jobs import settle
+from lcstore.storage.jobs import drop_all
 from lcstore.storage.later import Later, putting_off
 from lcstore.storage.put import put_object
 
@@ -96,5 +96,5 @@ class Wave:
 
     def stop(self) -> None:
         """Drop what has not begun, and return when nothing is on its way any more."""
-        settle(self._futures)
+        drop_all(self._futures)
         self._futures.clear()
