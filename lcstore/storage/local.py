@@ -27,7 +27,7 @@ from lcstore.errors import (
     UnknownOutcomeError,
 )
 from lcstore.storage.backend import BaseBackend, Leftover, Leftovers, Names, mapped
-from lcstore.storage.later import put_off
+from lcstore.storage.latesync import put_off
 from lcstore.storage.safekeys import safe_join, validate_key
 from lcstore.storage.wholefile import read_all, write_all
 
@@ -45,8 +45,8 @@ _READ: Final = (
     | getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
-#: Directories remembered as settled; a store has a few per edge, and forgetting one costs an fsync.
-_MOST_SETTLED: Final = 4096
+#: Directories remembered as synced; a store has a few per edge, and forgetting one costs an fsync.
+_MOST_SYNCED: Final = 4096
 
 
 class LocalBackend(BaseBackend):
@@ -67,7 +67,7 @@ class LocalBackend(BaseBackend):
             raise InvalidInputError(f"{self.root} is a file; a store is a folder: {_instead(self.root)}")
         # As fsspec writes it: a path, not percent-encoded.
         super().__init__(f"file://{Path(self.root).as_posix()}", durable=True)
-        self._settled: set[str] = set()
+        self._synced: set[str] = set()
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.root,))
@@ -88,10 +88,10 @@ class LocalBackend(BaseBackend):
         path = self._path(key)
         folder = os.path.dirname(path)
         self._write(path, folder, data)
-        if put_off(self._settle, folder):
+        if put_off(self._sync_folders, folder):
             return
         try:
-            self._settle({folder})
+            self._sync_folders({folder})
         except OSError as error:
             # The name is there for all to see; only whether it outlives a power cut is open.
             open_yet = UnknownOutcomeError(f"could not make the write durable: {error}", key=key)
@@ -139,20 +139,20 @@ class LocalBackend(BaseBackend):
             except FileNotFoundError:
                 # Nobody but a user removes the root, and the folders that lie in it.
                 above = [*self._up_from(folder)]
-                self._settled.difference_update(above[:-2], (one for one in above if not os.path.isdir(one)))
+                self._synced.difference_update(above[:-2], (one for one in above if not os.path.isdir(one)))
                 # `makedirs` says of a directory that goes while it looks that it is there, and is a file.
                 with contextlib.suppress(FileNotFoundError, FileExistsError):
                     os.makedirs(folder, exist_ok=True)
         return os.open(temporary, _CREATE, 0o666)
 
-    def _settle(self, folders: set[str]) -> None:
+    def _sync_folders(self, folders: set[str]) -> None:
         """Make the newest names in some directories durable, and the names of the directories themselves.
 
         Whoever made a directory, above the root too, may have died before making its name durable, so the
         first write through this handle does it again.
         """
-        settled = set(self._settled)
-        new = {above for folder in folders for above in self._up_from(folder)} - settled
+        synced = set(self._synced)
+        new = {above for folder in folders for above in self._up_from(folder)} - synced
         # From below: what is found after a power cut is then whole as far as it goes.
         parents = {os.path.dirname(folder) for folder in new - {self.root}}
         for folder in sorted(folders | parents, key=len, reverse=True):
@@ -163,10 +163,10 @@ class LocalBackend(BaseBackend):
                 if not os.path.isdir(self.root):
                     raise
         if self.root in new:
-            _settle_above(self.root)
-        if len(self._settled) >= _MOST_SETTLED:
-            self._settled.clear()
-        self._settled.update(new)
+            _sync_above(self.root)
+        if len(self._synced) >= _MOST_SYNCED:
+            self._synced.clear()
+        self._synced.update(new)
 
     def _up_from(self, folder: str) -> Iterator[str]:
         """Yield a directory and those above it, up to the root of the store."""
@@ -226,7 +226,7 @@ class LocalBackend(BaseBackend):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             sync_directory(folder)
         while folder != self.root and os.path.dirname(folder) != self.root:
-            self._settled.discard(folder)
+            self._synced.discard(folder)
             try:
                 os.rmdir(folder)
             except OSError:
@@ -263,7 +263,7 @@ class LocalBackend(BaseBackend):
         for folder, _, _ in self._walk(wanted):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
-        self._settled.clear()
+        self._synced.clear()
 
     def _walk(self, folders: Iterable[str]) -> Iterator[tuple[str, list[str], list[str]]]:
         """Yield each directory below some folders, from below, and last the root, with the names in it."""
@@ -347,7 +347,7 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
-def _settle_above(folder: str) -> None:
+def _sync_above(folder: str) -> None:
     """Make the names of a directory, and of those above it on its file system, durable."""
     while not os.path.ismount(folder):
         folder = os.path.dirname(folder)

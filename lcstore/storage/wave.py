@@ -10,7 +10,7 @@ from lcstore.arrays import Buffer
 from lcstore.futures import Condition
 from lcstore.storage.backend import Backend, mapped
 from lcstore.storage.jobs import drop_all
-from lcstore.storage.later import Later, putting_off
+from lcstore.storage.latesync import LateSync, putting_off
 from lcstore.storage.put import put_object
 
 #: Bytes that may be on their way: enough to keep 32 requests of 8 MiB busy.
@@ -36,7 +36,7 @@ class Wave:
         self._backend = backend
         self._executor = executor
         self._room = room
-        self._later = Later()
+        self._late_sync = LateSync()
         self._change = Condition()
         self._nbytes = 0
         self._futures: list[Future[None]] = []
@@ -56,7 +56,7 @@ class Wave:
             if self._failure is not None:
                 raise self._failure
             self._nbytes += len(data)
-        with putting_off(self._later):
+        with putting_off(self._late_sync):
             future = self._executor.submit(self._send, key, data)
         with self._change:
             self._futures.append(future)
@@ -92,7 +92,7 @@ class Wave:
             raise
         self._futures.clear()
         with mapped("make durable", ""):
-            self._later.settle()
+            self._late_sync.run()
 
     def stop(self) -> None:
         """Drop what has not begun, and return when nothing is on its way any more."""

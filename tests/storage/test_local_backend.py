@@ -28,7 +28,7 @@ from lcstore.errors import (
     UnknownOutcomeError,
 )
 from lcstore.storage import local, wholefile
-from lcstore.storage.later import Later, putting_off
+from lcstore.storage.latesync import LateSync, putting_off
 from lcstore.storage.local import LocalBackend
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX semantics")
@@ -421,19 +421,19 @@ def test_of_a_compressed_archive_by_another_name_the_compression_is_named(tmp_pa
 
 
 def test_a_folder_that_a_collector_took_before_it_was_made_durable_is_no_failure(tmp_path):
-    backend, later = LocalBackend(tmp_path / "store"), Later()
+    backend, late_sync = LocalBackend(tmp_path / "store"), LateSync()
     backend.put("first", b"1")
-    with putting_off(later):
+    with putting_off(late_sync):
         for key in ("data/a/0/x", "data/b/0/y"):
             backend.put(key, b"2")
     shutil.rmtree(tmp_path / "store" / "data" / "a")
-    later.settle()
+    late_sync.run()
     assert backend.get("data/b/0/y") == b"2"
-    with putting_off(later):
+    with putting_off(late_sync):
         backend.put("data/c/0/z", b"3")
     shutil.rmtree(tmp_path / "store")
     with pytest.raises(FileNotFoundError):
-        later.settle()
+        late_sync.run()
 
 
 def test_a_folder_that_goes_while_it_is_made_is_made_again(backend, monkeypatch):

@@ -123,13 +123,13 @@ def no_fsync_of_folders() -> AbstractContextManager[object]:
 
 def no_fsync_above() -> AbstractContextManager[object]:
     """The folder of a new file is synced, but not the new folders above it."""
-    real = local.LocalBackend._settle
+    real = local.LocalBackend._sync_folders
 
-    def settle(self: local.LocalBackend, folders: set[str]) -> None:
-        self._settled.update(above for folder in folders for above in self._up_from(folder))
+    def sync_folders(self: local.LocalBackend, folders: set[str]) -> None:
+        self._synced.update(above for folder in folders for above in self._up_from(folder))
         real(self, folders)
 
-    return patch.object(local.LocalBackend, "_settle", settle)
+    return patch.object(local.LocalBackend, "_sync_folders", sync_folders)
 
 
 class RecordFirst:
