@@ -133,7 +133,7 @@ class StoredCheckpoints:
         """
         raised = sys.exception()
         try:
-            self._here().jobs.settle()
+            self._here().jobs.wait()
         except LcstoreError as error:
             if raised is None:
                 raise

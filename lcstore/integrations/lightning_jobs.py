@@ -48,7 +48,7 @@ class Jobs(Awaited):
         if failure is not None:
             raise failure
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait until all is done; raise what a job failed with, if nobody has heard of that yet."""
         if self._pool is not None:
             self._pool.submit(int).result()

@@ -64,7 +64,10 @@ class Names:
             self._refused.add((node, path))
 
     def _let_go(self, node: str, path: str) -> bool:
-        """Let go of a state, if no pointer beside a file names it; return whether that can be settled now."""
+        """Let go of a state, if no pointer beside a file names it.
+
+        Return False where the store keeps it for now, as the latest of its run or as pinned.
+        """
         known = [place for place, named in self._named.items() if named == node]
         # Those that were written here are looked at first: where there are many files, that is quicker.
         for pointer in chain(map(read_pointer, known), pointers_beside(path)):

@@ -83,7 +83,7 @@ class Session:
 
     def _begin(self, step: int, state: Any, labels: Mapping[str, Any]) -> Callable[[], str]:
         """Begin a save; return what waits for its node."""
-        self.jobs.settle()
+        self.jobs.wait()
         try:
             if self._background:
                 future = self.store.save_async(step, state, **labels)
@@ -130,7 +130,7 @@ class Session:
 
     def load(self, path: str, map_location: Any) -> dict[str, Any] | None:
         """Return the checkpoint that a pointer names, and go on from it; None where there is no pointer."""
-        self.jobs.settle()
+        self.jobs.wait()
         pointer = read_pointer(path)
         if pointer is None:
             return None

@@ -27,7 +27,7 @@ class Awaited:
         """Whether this process is a fork of the one that made it: the thread did not come along."""
         return os.getpid() != self._process
 
-    def settle(self) -> object:
+    def wait(self) -> object:
         """Wait for what is under way; raise what it failed with, if nobody has heard of that yet."""
         raise NotImplementedError
 
@@ -41,7 +41,7 @@ def _finish() -> None:
         if one.is_foreign:
             continue
         try:
-            one.settle()
+            one.wait()
         except BaseException:
             _log.exception("a save in the background failed, and the program ends")
 

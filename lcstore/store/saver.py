@@ -69,9 +69,9 @@ class Saver(Awaited):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for the save under way; nobody else begins one in the ``with`` block. Raises as `settle`."""
+        """Wait for the save under way; nobody else begins one in the ``with`` block. Raises as `wait`."""
         with self._turn:
-            self.settle()
+            self.wait()
             yield
 
     def begin(self, save: Callable[[], SaveInfo]) -> SaveFuture:
@@ -102,7 +102,7 @@ class Saver(Awaited):
             raise
         return future
 
-    def settle(self) -> SaveInfo | None:
+    def wait(self) -> SaveInfo | None:
         """Wait for the save under way; return what was saved last, or raise its failure if nobody heard."""
         last = self._last
         if last is None:

@@ -263,7 +263,7 @@ class Saving(Handle):
             What it failed with, if nobody has heard of that yet.
         """
         self._check_open()
-        return self._saver.settle()
+        return self._saver.wait()
 
     def close(self) -> None:
         """End the handle, once a save under way is done; closing twice is fine.
@@ -276,7 +276,7 @@ class Saving(Handle):
         if self._saver.is_foreign:
             return
         try:
-            self._saver.settle()
+            self._saver.wait()
         finally:
             super().close()
             self._saver.stop()
