@@ -15,10 +15,10 @@ from lcstore.check.damage import NOWHERE, Damage, Harm, Judge, State
 from lcstore.check.findings import Findings, Level, Severity, VerifyReport, ranges_of
 from lcstore.check.going import needed
 from lcstore.check.looker import Need, check_leaves
+from lcstore.check.lostparts import let_go_of, rest_of
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Objects, Sample
 from lcstore.check.readable import Readable
-from lcstore.check.settling import let_go_of, rest_of
 from lcstore.cluster.tasks import Client
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError
 from lcstore.format import keys, markkeys

@@ -19,11 +19,11 @@ from lcstore.check.astray import stops_a_repair, way_back
 from lcstore.check.damage import NOWHERE, Harm, State
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
+from lcstore.check.lostparts import let_go_of, rest_of
 from lcstore.check.mending import Mending
 from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import Salvage, names_of, refuse
-from lcstore.check.settling import let_go_of, rest_of
 from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
 from lcstore.errors import ConflictError, CorruptionError
@@ -95,7 +95,7 @@ def repair(
     began = time.perf_counter()
     plans: list[_Plan] = []
     while True:
-        plan = _settled_plan(backend, level, on_progress)
+        plan = _confirmed_plan(backend, level, on_progress)
         if not dry_run and stops_a_repair(plan.astray, lost=bool(plan.lost)):
             raise CorruptionError(
                 f"nothing was repaired, as that lets go of what is missing: {way_back(plan.astray)}; or out "
@@ -147,7 +147,7 @@ class _Plan(NamedTuple):
     astray: dict[str, str]
 
 
-def _settled_plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
+def _confirmed_plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
     """Return a plan that lets go only of what is still lost once all has been looked at.
 
     Meanwhile maintenance may have added an edge, and taken away those that it stands for.
@@ -222,7 +222,7 @@ class _Repair:
         self._condemn_edges()
         states = self._give_paths(self.judge.read(around=True))  # first: what stands on them is not lost
         for node in self.store.kept:
-            self._settle(node, states.get(node, NOWHERE))
+            self._let_go(node, states.get(node, NOWHERE))
 
     # Edges ----------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class _Repair:
 
     # States ---------------------------------------------------------------------------------------------
 
-    def _settle(self, node: str, state: State) -> None:
+    def _let_go(self, node: str, state: State) -> None:
         """Let go of what a state lacks: its exact value, moments, or all of it."""
         going, harm = let_go_of(self.judge, node, state), self.judge.missing(node, state)
         rest = rest_of(self.judge, node, harm)

@@ -140,7 +140,7 @@ def plan(
             branches.drop(edge)
     tree = Tree(branches, wanted, set(), planning=False)
     made = set(filter(numbered.is_planned, tree.edges() | edges_for_newest(tree)))
-    needs, besides = _settled(graph, numbered, there | made, wanted, durability)
+    needs, besides = _fixed_point(graph, numbered, there | made, wanted, durability)
     before, after = (numbered.reach(edges, branches.nodes) for edges in (there, needs))
     newest = max(wanted, default=0)
     return Plan(
@@ -189,7 +189,7 @@ def needed(
     """
     numbered = Numbered(graph, Sizes(elements))
     there, wanted = {*numbered.there}, numbered.those(kept)
-    found, _ = _settled(graph, numbered, there, wanted, durability)
+    found, _ = _fixed_point(graph, numbered, there, wanted, durability)
     while again := _made_again(numbered, there - found, found, wanted):
         found |= again
     return frozenset(map(numbered.ref, found))
@@ -211,10 +211,10 @@ def _made_again(numbered: Numbered, needless: set[int], left: set[int], kept: se
     return set(again.values())
 
 
-def _settled(
+def _fixed_point(
     graph: Graph, numbered: Numbered, edges: set[int], kept: set[int], durability: Durability
 ) -> tuple[set[int], set[int]]:
-    """Return what `_needed` says of some edges, asked again of what is left until that stays.
+    """Return the fixed point of `_needed`: what it says of some edges, then of those, until that is the same.
 
     Sizes are estimated from edges that may go, so a choice may come out otherwise without those.
     """

@@ -138,7 +138,7 @@ class Collector:
             return self._report(contents, ripe, waiting, new=new, marks=len(marks), left=left), None
         lack = None
         try:
-            self._settle(contents, new)
+            self._make_durable(contents, new)
             self._condemn(new)
         except StorageError as error:
             if not no_room(error):
@@ -247,10 +247,10 @@ class Collector:
         known = _condemned(contents)
         return [scope for scope in scopes if scope not in known]
 
-    def _settle(self, contents: Contents, scopes: Sequence[Scope]) -> None:
-        """Write again what lets go of states, or of parts of them, to outlive a power cut as deleting does.
+    def _make_durable(self, contents: Contents, scopes: Sequence[Scope]) -> None:
+        """Write the records again that let go of states: they have to outlive a power cut, as deletions do.
 
-        Whoever wrote it may have died before it was durable: retirements, and pins that were taken away.
+        Whoever wrote a retirement, or took a pin away, may have died before that was durable.
         """
         if not self.backend.durable:
             return

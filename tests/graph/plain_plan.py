@@ -112,7 +112,7 @@ def plan(graph, kept, elements, *, max_bytes=None, partial=frozenset(), durabili
         for edge in frees.keys() - _affordable(frees, max_bytes):
             branches.links[edge.target].remove(edge)
     made = {edge for edge in _choose(branches, wanted, durability)[0] if edge.is_planned}
-    needs = _settled(graph, there | made, wanted, sizes, durability)
+    needs = _fixed_point(graph, there | made, wanted, sizes, durability)
     before, after = (_paths(there, branches), _paths(needs, branches))
     newest = max(wanted, key=lambda node: graph.nodes[node].order, default=ROOT)
     return Plan(
@@ -130,7 +130,7 @@ def plan(graph, kept, elements, *, max_bytes=None, partial=frozenset(), durabili
 
 def needed(graph, kept, elements, *, durability=NAMED["none"]):
     sizes, edges = (Sizes(elements), {*graph.refs()})
-    found = _settled(graph, edges, kept, sizes, durability)
+    found = _fixed_point(graph, edges, kept, sizes, durability)
     while again := _made_again(graph, edges - found, found, kept, sizes):
         found |= again
     return frozenset(found)
@@ -158,7 +158,7 @@ def _besides(graph, needs, kept, sizes, durability):
     return sum(edge.nbytes for edge in needs - _needed(graph, needs, kept, sizes, bare))
 
 
-def _settled(graph, edges, kept, sizes, durability):
+def _fixed_point(graph, edges, kept, sizes, durability):
     before = {*edges}
     found = _needed(graph, before, kept, sizes, durability)
     while found != before:

@@ -1,4 +1,4 @@
-"""What a repair lets go of where a part of a state is lost, and what of that can be read all the same."""
+"""Of a state that lost a part: what a repair lets go of, and what can be read all the same."""
 
 from __future__ import annotations
 
