@@ -12,8 +12,8 @@ from typing import Any, Final
 import fsspec
 
 from lcstore.errors import InvalidInputError, NotFoundError
+from lcstore.filesystem.chunkcache import ChunkCache
 from lcstore.filesystem.decoded import Where
-from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted, unquoted
 from lcstore.filesystem.statefiles import StateFolder
 from lcstore.format.keyforms import is_number
@@ -72,9 +72,9 @@ class States:
     def _begin(self, held: Mapping[str, Snapshot]) -> None:
         self._process = os.getpid()
         self._lock = RLock()
-        self._held: Held[Where] = Held(self._most)
+        self._cache: ChunkCache[Where] = ChunkCache(self._most)
         self._reader = Reader.alone(self._backend, [])
-        self._folders = {node: StateFolder(found, self._held) for node, found in held.items()}
+        self._folders = {node: StateFolder(found, self._cache) for node, found in held.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = self._known.copy()
@@ -131,7 +131,7 @@ class States:
             if node not in self._folders:
                 found = self._find(text if node is None else node)
                 node = self._known[text] = found.node
-                self._folders.setdefault(node, StateFolder(found, self._held))
+                self._folders.setdefault(node, StateFolder(found, self._cache))
             folder = self._folders[node] = self._folders.pop(node)  # the last to go
             if len(self._folders) > _MOST_FOLDERS:
                 del self._folders[next(iter(self._folders))]

@@ -11,7 +11,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.dtypes import dtype_from_name
 from lcstore.errors import LcstoreError
-from lcstore.filesystem.heldchunks import Held
+from lcstore.filesystem.chunkcache import ChunkCache
 from lcstore.layout.shards import Box
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.feeder import Ask, Feeder
@@ -48,19 +48,19 @@ class Decoded:
     ----------
     snapshot
         The state.
-    held
+    cache
         Holds what was decoded, of this and of other states.
     """
 
-    def __init__(self, snapshot: Snapshot, held: Held[Where]) -> None:
+    def __init__(self, snapshot: Snapshot, cache: ChunkCache[Where]) -> None:
         self.snapshot = snapshot
         self.node = snapshot.using(lambda state: state.node)
-        self._held = held
+        self._cache = cache
 
     @property
     def most_at_once(self) -> int:
         """Bytes that can be asked for at once such that all of it can be held."""
-        return max(self._held.most // 2, _LEAST_AT_ONCE)
+        return max(self._cache.most // 2, _LEAST_AT_ONCE)
 
     def values(self, span: Span) -> list[Array]:
         """Return elements of a tensor: flat arrays one after another, which are not to be written to."""
@@ -87,7 +87,7 @@ class Decoded:
             anything has to be decoded at all.
         """
         wanted = dict.fromkeys(where for span in spans for where in self._places(span))
-        if not any(map(self._held.lacks, wanted)):
+        if not any(map(self._cache.lacks, wanted)):
             return
         room = self.most_at_once - sum(map(self._nbytes, wanted))
         for where in (where for span in ahead for where in self._places(span)):
@@ -125,7 +125,7 @@ class Decoded:
         def make(lacking: Sequence[Where]) -> list[Array]:
             return self.snapshot.using(partial(decode, wanted=lacking))
 
-        return self._held.take(wanted, make)
+        return self._cache.take(wanted, make)
 
     def _pieces(self, place: int, low: int, high: int) -> Iterator[Array]:
         """Yield elements of what is stored of one tensor, from chunk after chunk."""

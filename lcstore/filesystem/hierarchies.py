@@ -15,9 +15,9 @@ import zarr
 
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
+from lcstore.filesystem.chunkcache import ChunkCache
 from lcstore.filesystem.decoded import Decoded
 from lcstore.filesystem.files import File, Folder, Literal
-from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.statefiles import kept
 from lcstore.filesystem.tensorfiles import shown_dtype
@@ -47,7 +47,7 @@ def state_group(snapshot: Snapshot) -> Group:
 
 
 def _state_folder(snapshot: Snapshot) -> Folder:
-    source = Decoded(snapshot, Held())
+    source = Decoded(snapshot, ChunkCache())
     return state_hierarchy(source, kept(source))
 
 

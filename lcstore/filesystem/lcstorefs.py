@@ -14,8 +14,8 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, ReadOnlyError
 from lcstore.filesystem.catalogue import States, states_of
+from lcstore.filesystem.chunkcache import MOST_CACHED
 from lcstore.filesystem.files import Entry, File, entry_at
-from lcstore.filesystem.heldchunks import MOST_HELD
 from lcstore.filesystem.statefiles import StateFolder
 
 #: Names that are looked through for one like a name that is not there.
@@ -99,7 +99,7 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         storage_options: Mapping[str, Any] | None = None,
         target_protocol: str | None = None,
         target_options: Mapping[str, Any] | None = None,
-        held: int = MOST_HELD,
+        held: int = MOST_CACHED,
         **options: Any,
     ) -> None:
         super().__init__(**options)

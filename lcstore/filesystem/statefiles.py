@@ -8,9 +8,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from lcstore.filesystem.chunkcache import ChunkCache
 from lcstore.filesystem.decoded import Decoded, Where
 from lcstore.filesystem.files import Entry, File, Folder, Later, Literal
-from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import npy_file, safetensors_file
 from lcstore.filesystem.zarrnodes import state_hierarchy
@@ -30,14 +30,14 @@ class StateFolder(Later):
     ----------
     snapshot
         The state.
-    held
+    cache
         Holds what was decoded.
     """
 
-    def __init__(self, snapshot: Snapshot, held: Held[Where]) -> None:
+    def __init__(self, snapshot: Snapshot, cache: ChunkCache[Where]) -> None:
         super().__init__(self._files)
         self.snapshot = snapshot
-        self._held = held
+        self._cache = cache
 
     @once
     def created(self) -> datetime:
@@ -45,7 +45,7 @@ class StateFolder(Later):
         return datetime.fromisoformat(self.snapshot.using(lambda state: state.node.record.created))
 
     def _files(self) -> Folder:
-        source = Decoded(self.snapshot, self._held)
+        source = Decoded(self.snapshot, self._cache)
         named = kept(source)
         said = {"format": "pt", "step": str(self.snapshot.step), "node": self.snapshot.node}
         texts = {format_name(name): whole for name, whole in named.items()}

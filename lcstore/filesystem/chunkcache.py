@@ -1,4 +1,4 @@
-"""Decoded chunks that are held for a while: each is decoded once, by whoever needs it first."""
+"""A cache of decoded chunks: each is decoded once, by whoever needs it first."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lcstore.futures import SafeFuture
 K = TypeVar("K", bound=Hashable)
 
 #: Bytes that are held of all that was decoded: some chunks, which have up to 64 MiB each.
-MOST_HELD: Final = 256 << 20
+MOST_CACHED: Final = 256 << 20
 
 
-class Held(Generic[K]):
-    """What was decoded last. Thread-safe: who asks for what another is decoding waits for that.
+class ChunkCache(Generic[K]):
+    """The chunks that were decoded last. Thread-safe: whoever asks for one that another decodes waits for it.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Held(Generic[K]):
         Bytes that are held at most, or else one chunk. What is being decoded comes on top.
     """
 
-    def __init__(self, most: int = MOST_HELD) -> None:
+    def __init__(self, most: int = MOST_CACHED) -> None:
         self.most = most
         self._begin()
 
