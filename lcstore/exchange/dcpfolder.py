@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.dcpplan import check_plan
-from lcstore.exchange.heldstate import Held
 from lcstore.exchange.torchfile import check_sums, load_data, refusal, torch_for
 
 _METADATA: Final = ".metadata"
@@ -38,7 +38,7 @@ _ALSO: Final = frozenset(
 )
 
 
-def read_dcp(path: str, where: str) -> Held:
+def read_dcp(path: str, where: str) -> Checkpoint:
     """Return what a folder holds, tensors put together of their shards.
 
     Raises
@@ -87,7 +87,7 @@ def read_dcp(path: str, where: str) -> Held:
         said = str(met).strip().split("\n", 1)[0]
         message = f"{where} is no whole folder of {_DCP}: {type(met).__name__}: {said:.200}"
         raise CorruptionError(message) from error
-    return Held(_numbered(state))
+    return Checkpoint(_numbered(state))
 
 
 def _check_items(path: str, items: Iterable[Any], where: str) -> None:

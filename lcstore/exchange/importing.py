@@ -18,8 +18,8 @@ from lcstore.errors import (
     NotFoundError,
     UnsupportedFormatError,
 )
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.dcpfolder import read_dcp
-from lcstore.exchange.heldstate import Held
 from lcstore.exchange.npzfile import read_npz
 from lcstore.exchange.orbaxfolder import read_orbax
 from lcstore.exchange.sources import Source, sources
@@ -332,12 +332,12 @@ def _import(
 ) -> Imported:
     with source.local() as path:
         try:
-            held = read(path, source)
+            found = read(path, source)
             info = store.save(
                 step,
-                held.state if under is None else {under: held.state},
-                metadata={**held.metadata, _IMPORTED: _about(source)},
-                metrics=held.metrics | held.numbers(metrics),
+                found.state if under is None else {under: found.state},
+                metadata={**found.metadata, _IMPORTED: _about(source)},
+                metrics=found.metrics | found.numbers(metrics),
                 on_progress=on_progress,
             )
         except _OF_A_FILE as error:
@@ -348,7 +348,7 @@ def _import(
     return replace(seen, bytes_stored=info.bytes_stored, exact=info.exact)
 
 
-def read(path: str, source: Source) -> Held:
+def read(path: str, source: Source) -> Checkpoint:
     """Return what a file, which lies at a path on this machine, holds."""
     reader = _READERS[source.format]
     try:
@@ -357,7 +357,7 @@ def read(path: str, source: Source) -> Held:
         raise InvalidInputError(f"{source.url} cannot be read: {error.strerror or error}") from error
 
 
-_READERS: Final[dict[str, Callable[[str, str], Held]]] = {
+_READERS: Final[dict[str, Callable[[str, str], Checkpoint]]] = {
     "safetensors": read_safetensors,
     "torch": read_torch,
     "npz": read_npz,

@@ -10,7 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.dtypes import storage_dtype
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.exchange.heldstate import Held
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.manifest import Manifest
 from lcstore.exchange.outgoing import Outgoing
 
@@ -44,7 +44,7 @@ def _write(archive: zipfile.ZipFile, key: str, array: Array) -> None:
         np.lib.format.write_array(entry, array, allow_pickle=False)
 
 
-def read_npz(path: str, where: str) -> Held:
+def read_npz(path: str, where: str) -> Checkpoint:
     """Return what a file holds.
 
     Raises
@@ -67,5 +67,5 @@ def read_npz(path: str, where: str) -> Held:
         raise CorruptionError(f"{where} is no whole file of numpy.savez: {error!s:.200}") from error
     said = arrays.pop(_ENTRY, None)
     if said is None:
-        return Held(arrays)
-    return Held(Manifest.from_bytes(str(said).encode(), where).tree(arrays, where))
+        return Checkpoint(arrays)
+    return Checkpoint(Manifest.from_bytes(str(said).encode(), where).tree(arrays, where))

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError, UnrecognisedWarning
-from lcstore.exchange.heldstate import Held
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.manifest import hosted
 from lcstore.warned import warn
 
@@ -29,7 +29,7 @@ _OTHERS: Final = re.compile(r"(?:Array|Key)CheckpointHandler$")
 _UNNAMED: Final = "default"
 
 
-def read_orbax(path: str, where: str) -> Held:
+def read_orbax(path: str, where: str) -> Checkpoint:
     """Return what a folder holds: its tree, or the trees and JSON values of its items by name; and metrics.
 
     Items of other kinds are left out, with an `UnrecognisedWarning` that names them.
@@ -50,7 +50,7 @@ def read_orbax(path: str, where: str) -> Held:
     try:
         with _quiet():
             if (folder / _TREE).is_file():
-                return Held(_tree(orbax, folder))
+                return Checkpoint(_tree(orbax, folder))
             state = {name: _tree(orbax, folder / name) for name in trees}
         values = {one.parent.name: json.loads(one.read_bytes()) for one in folder.glob(f"*/{_JSON}")}
         told = folder / _METRICS / _METRICS
@@ -66,7 +66,7 @@ def read_orbax(path: str, where: str) -> Held:
     if left:
         warn(f"{where}: left out, as no tree and no JSON value: {', '.join(left)}", UnrecognisedWarning)
     numbers = {name: value for name, value in metrics.items() if type(value) is float or _is_count(value)}
-    return Held(state[_UNNAMED] if [*state] == [_UNNAMED] else state, metrics=numbers)
+    return Checkpoint(state[_UNNAMED] if [*state] == [_UNNAMED] else state, metrics=numbers)
 
 
 def _is_other(item: Path) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, TruncatedError
-from lcstore.exchange.heldstate import Held
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.manifest import ENTRY, Manifest, hosted
 from lcstore.exchange.outgoing import Outgoing
 from lcstore.format.strictjson import loads
@@ -81,7 +81,7 @@ class Mapped(NamedTuple):
     metadata: dict[str, str]
 
 
-def read_safetensors(path: str, where: str) -> Held:
+def read_safetensors(path: str, where: str) -> Checkpoint:
     """Return what a file holds. Values are read when used.
 
     Raises
@@ -91,12 +91,12 @@ def read_safetensors(path: str, where: str) -> Held:
     """
     tensors, metadata = map_safetensors(path, where)
     if ENTRY in metadata:
-        return Held(Manifest.from_bytes(metadata[ENTRY].encode(), where).tree(tensors, where))
+        return Checkpoint(Manifest.from_bytes(metadata[ENTRY].encode(), where).tree(tensors, where))
     framework = _FRAMEWORKS.get(metadata.pop("format", ""), "torch")
     tree = {key: hosted(array, framework) for key, array in tensors.items()}
     tied = {key for key, first in metadata.items() if first in tensors and key not in tensors}
     tree |= {key: tree[metadata.pop(key)] for key in tied}
-    return Held(tree, {"safetensors": metadata} if metadata else {})
+    return Checkpoint(tree, {"safetensors": metadata} if metadata else {})
 
 
 def map_safetensors(path: str, where: str) -> Mapped:

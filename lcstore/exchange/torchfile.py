@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.exchange.heldstate import Held
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.outgoing import Outgoing
 
 #: What torch says that it met and does not take for data.
@@ -47,7 +47,7 @@ def write_torch(file: IO[bytes], out: Outgoing) -> None:
         raise
 
 
-def read_torch(path: str, where: str) -> Held:
+def read_torch(path: str, where: str) -> Checkpoint:
     """Return what a file holds. Values are read when used, if the file is newer than torch 1.6.
 
     Raises
@@ -58,7 +58,7 @@ def read_torch(path: str, where: str) -> Held:
         It is no such file, or damaged.
     """
     check_sums(path, where)
-    return Held(load_data(torch_for(where), path, where))
+    return Checkpoint(load_data(torch_for(where), path, where))
 
 
 def check_sums(path: str | IO[bytes], where: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.exchange.heldstate import Held
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.tensorfile import read_safetensors
 from lcstore.exchange.torchfile import read_torch
 
@@ -30,7 +30,7 @@ DESCRIBING: Final = ("config", "generation_config", "adapter_config")
 NO_METRICS: Final = ("step", "epoch", "total_flos")
 
 
-def read_folder(path: str, where: str) -> Held:
+def read_folder(path: str, where: str) -> Checkpoint:
     """Return what a folder holds: ``model``, and as far as it is there what else Trainer keeps.
 
     Raises
@@ -58,7 +58,7 @@ def read_folder(path: str, where: str) -> Held:
         for name in DESCRIBING
         if (folder / f"{name}.json").is_file()
     }
-    return Held(state, metadata, metrics)
+    return Checkpoint(state, metadata, metrics)
 
 
 def _model(folder: Path, where: str) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _model(folder: Path, where: str) -> dict[str, Any]:
 
 
 def _file(folder: Path, name: str, where: str) -> dict[str, Any]:
-    read: Callable[[str, str], Held] = read_safetensors if name.endswith(".safetensors") else read_torch
+    read: Callable[[str, str], Checkpoint] = read_safetensors if name.endswith(".safetensors") else read_torch
     found: dict[str, Any] = read(str(folder / name), f"{where}/{name}").state
     return found
 

@@ -10,7 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.dtypes import storage_dtype
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError
-from lcstore.exchange.heldstate import Held
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.manifest import ENTRY, Manifest
 from lcstore.exchange.outgoing import Outgoing
 from lcstore.limits import check_unstored
@@ -48,7 +48,7 @@ def _chunks(array: Array) -> tuple[int, ...]:
     return min(rows, array.shape[0]), *array.shape[1:]
 
 
-def read_zarr(path: str, where: str) -> Held:
+def read_zarr(path: str, where: str) -> Checkpoint:
     """Return what a folder holds.
 
     Raises
@@ -75,8 +75,8 @@ def read_zarr(path: str, where: str) -> Held:
     except Exception as error:
         raise CorruptionError(f"{where} is no whole group of Zarr: {error!s:.200}") from error
     if isinstance(said, str):
-        return Held(Manifest.from_bytes(said.encode(), where).tree(arrays, where))
-    return Held(nested((key.split("/"), array) for key, array in arrays.items()))
+        return Checkpoint(Manifest.from_bytes(said.encode(), where).tree(arrays, where))
+    return Checkpoint(nested((key.split("/"), array) for key, array in arrays.items()))
 
 
 def _bytes_in(folder: str) -> int:

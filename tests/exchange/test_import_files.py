@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import lcstore
 from lcstore import InvalidInputError
 from lcstore.cli.app import app
-from lcstore.exchange.heldstate import Held
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.steps import step_in
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write.writer import Writer
@@ -81,7 +81,9 @@ def test_numbers_of_files_become_metrics(tmp_path):
 
 
 def test_metrics_are_found_by_paths_below_dicts():
-    held = Held({"stats": {"val": {"loss": 0.5}, "steps": 7}, "done": True, "model": {"w": np.zeros(3)}})
+    held = Checkpoint(
+        {"stats": {"val": {"loss": 0.5}, "steps": 7}, "done": True, "model": {"w": np.zeros(3)}}
+    )
     assert held.numbers(["stats/val/loss", "stats/steps"]) == {"loss": 0.5, "steps": 7.0}
     assert held.numbers([]) == {}
     with pytest.raises(InvalidInputError, match="no number 'done'"):

@@ -1,4 +1,4 @@
-"""What a file holds, as a store takes it."""
+"""A checkpoint of another tool, as it was read from a file or folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lcstore.units import listed
 
 
 @dataclass(frozen=True)
-class Held:
-    """A state, and what is said of it besides."""
+class Checkpoint:
+    """A state, with the metadata and metrics that came with it."""
 
     state: Any
     metadata: Mapping[str, Any] = field(default_factory=dict)
