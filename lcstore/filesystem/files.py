@@ -154,7 +154,7 @@ Folder: TypeAlias = "Mapping[str, Entry]"
 Entry: TypeAlias = "File | Folder"
 
 
-class Later(Mapping[str, Entry]):
+class LazyFolder(Mapping[str, Entry]):
     """A folder that is filled when it is first looked into."""
 
     def __init__(self, fill: Callable[[], Folder]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lcstore.filesystem.chunkcache import ChunkCache
 from lcstore.filesystem.decoded import Decoded, Where
-from lcstore.filesystem.files import Entry, File, Folder, Later, Literal
+from lcstore.filesystem.files import Entry, File, Folder, LazyFolder, Literal
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import npy_file, safetensors_file
 from lcstore.filesystem.zarrnodes import state_hierarchy
@@ -23,7 +23,7 @@ from lcstore.state.names import Name, format_name, nested
 _METADATA: Final = "__metadata__"
 
 
-class StateFolder(Later):
+class StateFolder(LazyFolder):
     """The folder of one state.
 
     Parameters
@@ -52,9 +52,9 @@ class StateFolder(Later):
         return {
             "state.safetensors": _safetensors(source, texts, said),
             "metadata.json": File([Literal(metadata_of(self.snapshot))]),
-            "safetensors": Later(partial(_by_top, source, named, said)),
-            "tensors": Later(lambda: nested(_npy_files(source, named))),
-            "zarr": Later(lambda: state_hierarchy(source, named)),
+            "safetensors": LazyFolder(partial(_by_top, source, named, said)),
+            "tensors": LazyFolder(lambda: nested(_npy_files(source, named))),
+            "zarr": LazyFolder(lambda: state_hierarchy(source, named)),
         }
 
 
