@@ -22,7 +22,7 @@ from benchmarks.bench_size import coder_of, entropy_bits, levels_of
 from benchmarks.inputs import block, draft, gpt, weights
 from benchmarks.measure import Race, Report, arguments, one_thread
 from benchmarks.workloads_cache import Trace
-from lcstore.edges.algebra import Held
+from lcstore.edges.algebra import Start
 from lcstore.edges.columns import Columns
 from lcstore.edges.edge import Edge
 from lcstore.edges.frames import Chunk
@@ -142,7 +142,7 @@ def speed(report: Report, saves: Trace, elements: int, rounds: int) -> None:
     spent: list[float] = []
 
     def decode_and_sum() -> None:
-        start = Held(base.layout, np.ones(len(base.layout.tensors), bool))
+        start = Start(base.layout, np.ones(len(base.layout.tensors), bool))
         path = Path(edges[-DELTAS:], layout, every, start)
         for pool, chunk, pieces in path.chunks():
             low, high = layout.maps[pool].bounds(chunk)

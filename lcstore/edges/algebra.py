@@ -202,15 +202,15 @@ class Effect:
         return out
 
 
-class Held(NamedTuple):
-    """What is there of a node: its layout, and which of its tensors, ``bool``."""
+class Start(NamedTuple):
+    """Where a path starts: the layout of a node, and which of its tensors are known there, ``bool``."""
 
     layout: Layout
     tensors: Array
 
     @classmethod
     def of(cls, layout: Layout, tensors: Sequence[int] | Array) -> Self:
-        """Return what is there where some tensors are."""
+        """Return the start at a node of which some tensors are known."""
         there = np.zeros(len(layout.tensors), bool)
         there[np.asarray(tensors, np.int64)] = True
         return cls(layout, there)
@@ -232,7 +232,7 @@ class Trace(NamedTuple):
     added: Array
 
 
-def trace(effects: Sequence[Effect], layout: Layout, wanted: Array, start: Held | None) -> Trace:
+def trace(effects: Sequence[Effect], layout: Layout, wanted: Array, start: Start | None) -> Trace:
     """Find out where values come from, from the last edge back.
 
     Parameters
@@ -244,7 +244,7 @@ def trace(effects: Sequence[Effect], layout: Layout, wanted: Array, start: Held 
     wanted
         ``int64``: tensors of that layout; of others nothing is said.
     start
-        What there is of the node that they lead from; None at the root.
+        The node that they lead from; None at the root.
     """
     found = Trace(np.full(len(layout.tensors), LOST), np.zeros(len(layout.tensors), bool))
     left = wanted

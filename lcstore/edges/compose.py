@@ -10,7 +10,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.edges import grid
-from lcstore.edges.algebra import LOST, ArrayName, Held
+from lcstore.edges.algebra import LOST, ArrayName, Start
 from lcstore.edges.blocks import blocks
 from lcstore.edges.columns import NO_GRID, Columns
 from lcstore.edges.digests import Digests, digest_of
@@ -69,7 +69,7 @@ class Composer:
         self.layout = layout
         self.columns = columns
         self.window = window
-        self.path = Path(edges, layout, wanted, None if start is None else start.held)
+        self.path = Path(edges, layout, wanted, None if start is None else start.as_start)
         self.pools: dict[str, Array] = {}
         self._first = 0
         self._start = start
@@ -77,9 +77,9 @@ class Composer:
         self._digests = Digests(layout)
 
     @property
-    def held(self) -> Held:
-        """What is there of the node, once the jobs have run."""
-        return Held.of(self.layout, self.path.wanted)
+    def as_start(self) -> Start:
+        """The node as the start of another path, once the jobs have run."""
+        return Start.of(self.layout, self.path.wanted)
 
     @property
     def edges_applied(self) -> int:

@@ -17,7 +17,7 @@ from lcstore.arrays import Array
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import log2_of
-from lcstore.edges.algebra import ArrayName, Effect, Held, by_array, merged
+from lcstore.edges.algebra import ArrayName, Effect, Start, by_array, merged
 from lcstore.edges.columns import Columns
 from lcstore.edges.digests import Digests
 from lcstore.edges.edge import Edge, composed_dtype
@@ -71,7 +71,7 @@ class Merger:
     ) -> None:
         self.layout = layout
         own = Effect.of(layout, columns.op)
-        start = None if base is None else Held(base[0], np.ones(len(base[0].tensors), bool))
+        start = None if base is None else Start(base[0], np.ones(len(base[0].tensors), bool))
         self.path = Path(edges, layout, np.flatnonzero(~own.sets).tolist(), start)
         self.path.check()
         op = merged(self.path.trace, own)

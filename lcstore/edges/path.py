@@ -10,7 +10,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.decode import Room
-from lcstore.edges.algebra import LOST, START, ArrayName, Held, trace
+from lcstore.edges.algebra import LOST, START, ArrayName, Start, trace
 from lcstore.edges.blocks import blocks as block_places
 from lcstore.edges.deltas import BLOCK, Delta, OnBlock, Step, together
 from lcstore.edges.edge import Edge, Span, composed_dtype
@@ -36,7 +36,7 @@ class Path:
     wanted
         Tensors of that layout.
     start
-        What there is of the node that they lead from; None at the root.
+        The node that they lead from; None at the root.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Path:
     """
 
     def __init__(
-        self, edges: Sequence[Edge], layout: Layout, wanted: Iterable[int], start: Held | None = None
+        self, edges: Sequence[Edge], layout: Layout, wanted: Iterable[int], start: Start | None = None
     ) -> None:
         self.edges = edges
         self.layout = layout

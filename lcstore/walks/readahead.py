@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from lcstore.edges.algebra import ArrayName, Held, sets
+from lcstore.edges.algebra import ArrayName, Start, sets
 from lcstore.edges.columns import EXACT
 from lcstore.edges.edge import Edge
 from lcstore.edges.path import Path
@@ -61,7 +61,7 @@ class Readahead:
         self._edges: dict[tuple[str, str], tuple[list[Edge], bool]] = {}
         self._asked: dict[str, Future[bytes | None]] = {}
         self._coming: deque[_Coming] = deque()
-        self._at: tuple[str, Held] | None = None
+        self._at: tuple[str, Start] | None = None
         self._most = 1
         self._known = self._next = self._place = 0
 
@@ -99,7 +99,7 @@ class Readahead:
         self,
         names: Sequence[NodeName],
         place: int,
-        at: tuple[str, Held] | None,
+        at: tuple[str, Start] | None,
         choose: Callable[[Node], Sequence[int]],
     ) -> None:
         """Ask for what the states from a place on need first.
@@ -109,7 +109,7 @@ class Readahead:
         names, place
             All states of the walk, and which of them is the next.
         at
-            The node of which tracks are held, and those of which tensors; None where none are.
+            The node of which tracks are held, and it as the start of a path; None where none are held.
         choose
             Says which tensors of a state are wanted.
         """
@@ -159,18 +159,18 @@ class Readahead:
         tensors, taken = carried(node, wanted), taken_over(node, wanted)
         if node.exactly[wanted].all():
             if taken:
-                self._at = name.node, Held.of(node.layout, taken)
+                self._at = name.node, Start.of(node.layout, taken)
             return
         if self._at is None:
             return
-        start, held = self._at
-        self._edges[start, name.node] = edges, goes_on = self.edges_to(node, tensors, start)
-        path = Path(edges, node.layout, tensors, held if goes_on else None)
+        before, start = self._at
+        self._edges[before, name.node] = edges, goes_on = self.edges_to(node, tensors, before)
+        path = Path(edges, node.layout, tensors, start if goes_on else None)
         coming = self.fetch(path, edges[0] if edges else None)
         if path.lost:
             coming |= self.fetch(self.anew(node, path.lost))
         self._coming.append(_Coming(self._next, [*coming], sum(coming.values())))
-        self._at = name.node, Held.of(node.layout, [*tensors, *taken])
+        self._at = name.node, Start.of(node.layout, [*tensors, *taken])
 
     def edge(self, edge: Edge) -> Edge:
         """Return an edge that takes what was asked for from where it is on its way."""

@@ -102,7 +102,7 @@ class Walker:
             Says which tensors of a state are wanted.
         """
         held = self._held
-        at = None if held is None or self._node is None else (self._node, held.held)
+        at = None if held is None or self._node is None else (self._node, held.as_start)
         self._ahead.look(names, place, at, choose)
 
     def _carry(self, node: Node, wanted: list[int], needed: list[int]) -> Composer:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lcstore import CorruptionError
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
-from lcstore.edges.algebra import LOST, START, Effect, Held, Trace, array_of, merged, sets, trace
+from lcstore.edges.algebra import LOST, START, Effect, Start, Trace, array_of, merged, sets, trace
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 from lcstore.edges.edge import decode
 from lcstore.layout.layout import Layout
@@ -143,7 +143,7 @@ class History:
 def shortcut(history: History, path: list[Segment]) -> Segment:
     """Merge a path, with numbers that one tensor after the other adds up to."""
     base, target, own = path[0].base, path[-1].target, history.of(path[-1].target)
-    start = None if base is None else Held(base.layout, np.ones(len(base.places), bool))
+    start = None if base is None else Start(base.layout, np.ones(len(base.places), bool))
     wanted = np.flatnonzero(~own.effect.sets)
     found = trace([segment.effect for segment in path], target.layout, wanted, start)
     op = merged(found, own.effect).tolist()
@@ -203,7 +203,7 @@ def check(path: list[tuple[Segment, bool]], start: Node | None, some: set[str], 
     held = {} if start is None else {n: (start.places[n], start.values[n]) for n in some if n in start.places}
     mask = None
     if start is not None:
-        mask = Held(start.layout, np.array([name in held for name in start.places], bool))
+        mask = Start(start.layout, np.array([name in held for name in start.places], bool))
     effects = [segment.effect.back() if back else segment.effect for segment, back in path]
     found = trace(effects, end.layout, np.arange(len(end.places)), mask)
     wanted = naive(path, held)
