@@ -92,6 +92,11 @@ def pattern_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     return None if dtype.kind == "c" else np.dtype(f"i{dtype.itemsize}")
 
 
+def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that values of `dtype` are computed in: float32 for narrower floats."""
+    return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
+
+
 def to_float16(values: Array) -> Array:
     """Return ``float32[n]`` or ``float64[n]`` as float16, rounded once, to nearest with ties to even.
 

@@ -17,7 +17,7 @@ from lcstore.arrays import Array
 from lcstore.codec.bytelevels import frame_of_bytes
 from lcstore.codec.decode import Span
 from lcstore.codec.factorcodes import CODES, Levelling, set_right
-from lcstore.codec.fill import working, working_dtype
+from lcstore.codec.fill import working
 from lcstore.codec.frame import Frame, Framed, framed, parse_frame
 from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.pieces import Pieces
@@ -26,6 +26,7 @@ from lcstore.coders import format as f
 from lcstore.coders.entropy import Small, encode_wide
 from lcstore.coders.rowsort import Matrix, Part, encode_sorted
 from lcstore.coders.tables import TableCache
+from lcstore.dtypes import working_dtype
 from lcstore.errors import CorruptionError
 from lcstore.kernels import factored as kernels
 

@@ -13,7 +13,7 @@ from lcstore.codec.decode import Levels, Span
 from lcstore.codec.frame import Frame
 from lcstore.codec.scales import unpack_scales
 from lcstore.coders import format as f
-from lcstore.dtypes import LOSSY_DTYPES, to_float16
+from lcstore.dtypes import LOSSY_DTYPES, to_float16, working_dtype
 from lcstore.errors import CorruptionError
 from lcstore.kernels import quantize
 
@@ -24,11 +24,6 @@ _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
 _INFINITY_OF_HALF = 0x47800000
 MOST_MANTISSA = 7
 _Fill: TypeAlias = Callable[[Array, Array, int, Array], int]
-
-
-def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that values of `dtype` are computed in: float32 for narrower floats."""
-    return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
 
 
 def working(values: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.fill import Filler, make_filler, restored, working, working_dtype
+from lcstore.codec.fill import Filler, make_filler, restored, working
 from lcstore.codec.frame import Frame, build_frame, frame_pieces, parse_frame
 from lcstore.codec.lossless import decode_lossless, encode_lossless
 from lcstore.codec.pieces import Pieces
@@ -29,7 +29,7 @@ from lcstore.coders import format as f
 from lcstore.coders.entropy import Coded, encode_any
 from lcstore.coders.stepsize import StepSize
 from lcstore.coders.tables import TableCache
-from lcstore.dtypes import LOSSY_DTYPES
+from lcstore.dtypes import LOSSY_DTYPES, working_dtype
 from lcstore.errors import CorruptionError
 from lcstore.kernels import neighbours, quantize
 

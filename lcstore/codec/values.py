@@ -20,7 +20,6 @@ from lcstore.codec.fill import (
     restored,
     step_sizes,
     working,
-    working_dtype,
 )
 from lcstore.codec.frame import Frame, Framed, build_frame, framed, parse_frame
 from lcstore.codec.lossless import decode_lossless
@@ -30,6 +29,7 @@ from lcstore.codec.scales import pack_scales
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Small, encode_any, encode_levels, encode_small, encode_wide
 from lcstore.coders.tables import TableCache
+from lcstore.dtypes import working_dtype
 from lcstore.kernels import quantize
 from lcstore.kernels.sums import common_steps, to_levels
 

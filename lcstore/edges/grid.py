@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.dtypes import dtype_from_name, to_float16
+from lcstore.dtypes import dtype_from_name, to_float16, working_dtype
 from lcstore.kernels import grid as kernels
 from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.layout.specs import PoolSpec
 
 #: Bits of the largest magnitude when a grid is chosen, by bytes of the integer.
-GRID_BITS: Final = {4: 26, 8: 56}
+_GRID_BITS: Final = {4: 26, 8: 56}
 #: A tensor may grow to eight times that before it is set on a new grid.
 HEADROOM: Final = 3
 #: Elements that are compared at a time: a mask of all of them would take a byte for each.
@@ -38,9 +38,9 @@ def pool_dtype(pool: PoolSpec) -> np.dtype | None:
     return dtype_from_name(pool.dtype) if pool.role == "plain" else None
 
 
-def working_dtype(name: str) -> np.dtype:
-    """Return the float that the arithmetic of dtype `name` is done in."""
-    return np.dtype(np.float64 if name == "float64" else np.float32)
+def grid_bits(name: str) -> int:
+    """Return the bits of the largest magnitude of dtype `name` when a grid is chosen."""
+    return _GRID_BITS[track_dtype(name).itemsize]
 
 
 def exponent_of(magnitude: float, name: str) -> int | None:
@@ -48,40 +48,41 @@ def exponent_of(magnitude: float, name: str) -> int | None:
     if not math.isfinite(magnitude) or magnitude <= 0:
         return None
     top = math.frexp(magnitude)[1]
-    size = working_dtype(name).itemsize
+    size = track_dtype(name).itemsize
     if not _LOWEST[size] <= top <= _HIGHEST_OF.get(name, _HIGHEST[size]):
         return None
-    return top - GRID_BITS[size]
+    return top - grid_bits(name)
 
 
 def lowest(name: str) -> int:
     """Return log2 of the unit of the finest grid."""
-    size = working_dtype(name).itemsize
-    return _LOWEST[size] - GRID_BITS[size]
+    return _LOWEST[track_dtype(name).itemsize] - grid_bits(name)
 
 
 def limit_of(name: str) -> float:
     """Return the largest magnitude allowed on the grid."""
-    return float(1 << (GRID_BITS[working_dtype(name).itemsize] + HEADROOM))
+    return float(1 << (grid_bits(name) + HEADROOM))
 
 
 def as_working(values: Array, name: str) -> Array:
-    """Return values in the float that arithmetic is done in; no copy where they are in it already."""
-    return np.ascontiguousarray(values, dtype=working_dtype(name))
+    """Return values of dtype `name` in their working dtype; no copy where they are in it already."""
+    return np.ascontiguousarray(values, dtype=working_dtype(dtype_from_name(name)))
 
 
 def to_grid(values: Array, grid: int, out: Array, name: str) -> bool:
     """Round `values` to the grid, into `out`; return whether all of them fit."""
-    kind = working_dtype(name).type
+    values = as_working(values, name)
+    kind = values.dtype.type
     at, size, inverses = np.zeros(1, np.int64), np.array([values.size]), np.array([2.0**-grid], kind)
-    fits = kernels.to_grids(as_working(values, name), at, size, inverses, kind(limit_of(name)), out)
+    fits = kernels.to_grids(values, at, size, inverses, kind(limit_of(name)), out)
     return bool(fits == 1)
 
 
 def is_at(values: Array, grid: int, track: Array, name: str) -> bool:
     """Return whether `values`, rounded to the grid, are `track`."""
-    kind = working_dtype(name).type
-    return bool(kernels.is_at(as_working(values, name), kind(2.0**-grid), kind(limit_of(name)), track))
+    values = as_working(values, name)
+    kind = values.dtype.type
+    return bool(kernels.is_at(values, kind(2.0**-grid), kind(limit_of(name)), track))
 
 
 def to_grids(values: Array, pieces: PieceColumns, grids: Array, out: Array, name: str) -> int:
@@ -92,12 +93,11 @@ def to_grids(values: Array, pieces: PieceColumns, grids: Array, out: Array, name
     int
         How many were rounded before one that does not fit.
     """
-    kind = working_dtype(name).type
+    values = as_working(values, name)
+    kind = values.dtype.type
     with np.errstate(over="ignore"):  # of what has no grid nothing fits
         inverses = np.ldexp(1.0, -grids.astype(np.int64)).astype(kind)
-    rounded: int = kernels.to_grids(
-        as_working(values, name), pieces.at, pieces.size, inverses, kind(limit_of(name)), out
-    )
+    rounded: int = kernels.to_grids(values, pieces.at, pieces.size, inverses, kind(limit_of(name)), out)
     return rounded
 
 

@@ -15,7 +15,7 @@ from lcstore.arrays import Array
 from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import Effect
 from lcstore.edges.columns import ADD, EXACT, KEEP, NO_GRID, Columns
-from lcstore.edges.grid import GRID_BITS, lowest, working_dtype
+from lcstore.edges.grid import grid_bits, lowest
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.layout.layout import Layout
@@ -206,7 +206,7 @@ def _said(look: Look) -> tuple[Array, Array, Array, Array]:
     """
     columns, weights = look.columns, look.layout.weights
     dtypes = [spec.dtype for spec in look.layout.tensors]
-    of_dtype = {name: (GRID_BITS[working_dtype(name).itemsize], lowest(name)) for name in set(dtypes)}
+    of_dtype = {name: (grid_bits(name), lowest(name)) for name in set(dtypes)}
     bits, finest_grid = np.array([of_dtype[name] for name in dtypes]).reshape(-1, 2).T
     # On the finest grid there are zeros, if with a sign: none of these is the largest weight.
     on_grid = weights & (columns.grid != NO_GRID) & (columns.grid != finest_grid)

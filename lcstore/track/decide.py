@@ -385,5 +385,5 @@ def _anew(
 
 def _step_size(spec: TensorSpec, now: _Choice, previous: int | None, error: float, trend: float) -> StepSize:
     """Return the usual step size of a tensor."""
-    most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]
+    most = grid.grid_bits(spec.dtype)
     return stepsizes.choose_step_size(now.scale, error, now.grid, previous, most, trend)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.dtypes import working_dtype
 from lcstore.edges import grid
 from lcstore.kernels import rows as kernels
 from lcstore.layout.specs import TensorSpec
@@ -211,7 +212,7 @@ def worst_row(flat: Array, held: Array, spec: TensorSpec, norms: Norms, saves: i
     else:
         which = np.arange(rows)
     which = which[norms.size[which] > 0]
-    if flat.dtype != grid.working_dtype(spec.dtype):  # only these rows are converted
+    if flat.dtype != working_dtype(flat.dtype):  # only these rows are converted
         flat = grid.as_working(flat.reshape(rows, width)[which].reshape(-1), spec.dtype)
         held, which = held.reshape(rows, width)[which].reshape(-1), np.arange(which.size)
     errors = np.zeros(which.size)
