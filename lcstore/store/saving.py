@@ -28,8 +28,8 @@ from lcstore.storage.deadline import deadline
 from lcstore.storage.jobs import telling, threads_behind
 from lcstore.storage.patient import PatientBackend
 from lcstore.storage.survey import OnProgress
-from lcstore.store.company import Company
 from lcstore.store.handle import Handle
+from lcstore.store.otherruns import OtherRuns
 from lcstore.store.saver import SaveFuture, Saver
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.recorded import policy_of_numbers
@@ -77,7 +77,7 @@ class Saving(Handle):
         #: Whether the latest state (of all, or of a run) was resumed: a lower step is a counter's mistake.
         self._counts_on = False
         self.goes_on = True  #: Whether more may be saved; if not, nothing is held for deltas to an anchor.
-        self._company = Company(self.url, self._index)
+        self._other_runs = OtherRuns(self.url, self._index)
         self._saver = Saver(self._executor, threads_behind(threads), gpu_memory)
 
     @property
@@ -340,7 +340,7 @@ class Saving(Handle):
         self._looks_at_values |= not plain
         self._look_at_values(staged, self._writer.plain.keys() - plain)
         assert self._writer.head is not None
-        self._company.saved(self._writer.head, anew=head is None)
+        self._other_runs.saved(self._writer.head, anew=head is None)
         if own and head is not None and info.step <= head.step:
             self._look_at_step(info.step, head.step, "in the same run")
         elif not own and head is not None and self._counts_on and info.step < head.step:

@@ -1,4 +1,4 @@
-"""Who else saves to a store: whoever forgot to resume, or trains twice by mistake, is to know."""
+"""Whether other runs save to a store: whoever forgot to resume, or trains twice by mistake, is told so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lcstore.warned import warn
 _LOOKS_FROM: Final = 2
 
 
-class Company:
+class OtherRuns:
     """Watches for other runs on behalf of a handle that saves, and tells of them once (`BesideWarning`).
 
     Parameters
