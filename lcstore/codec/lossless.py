@@ -37,7 +37,7 @@ from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
 from lcstore.coders.checksum import joined
 from lcstore.coders.entropy import Coded, spread_pieces
-from lcstore.coders.momentary import momentary
+from lcstore.coders.scratch import scratch_array
 from lcstore.errors import CorruptionError
 from lcstore.kernels import planes
 
@@ -73,7 +73,7 @@ def encode_lossless(values: Pieces) -> Buffer:
     turn = int(dtype.kind not in "iub")
     front = f.HEADER.size + (struct.calcsize(f"<{width}Q") if width > 1 else 0)
     header = f.HEADER.size if width > 1 else 0
-    room = momentary(front + width * (header + count), np.uint8)
+    room = scratch_array(front + width * (header + count), np.uint8)
     places = front + header + np.arange(width) * (header + count)
     for at, part in values.blocks():
         planes.split_planes(_words(part), turn if width > 1 else 0, room, places + at * count // values.size)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.coders.momentary import momentary
+from lcstore.coders.scratch import scratch_array
 from lcstore.once import once
 
 
@@ -52,7 +52,7 @@ class Pieces:
         """The values as one array; a part that is the whole chunk is given as it is."""
         if len(self.parts) == 1 and self.parts[0][1].size == self.size:
             return self.parts[0][1]
-        out = momentary(self.size, self.dtype)
+        out = scratch_array(self.size, self.dtype)
         for at, values in self.parts:
             out[at : at + values.size] = values
         return out

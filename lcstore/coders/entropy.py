@@ -16,7 +16,7 @@ import numpy as np
 from lcstore.arrays import Array, Buffer
 from lcstore.bitkernels import huffman, pack, runs, wide
 from lcstore.coders import format as f
-from lcstore.coders.momentary import momentary
+from lcstore.coders.scratch import scratch_array
 from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
@@ -268,7 +268,7 @@ def _run_pack(levels: Array, escapes: Array, trial: _Trial, cache: TableCache | 
     segments = -(-levels.size // (1 << f.SEGMENT))
     streams = 4 if min(levels.size, 1 << f.SEGMENT) // trial.per >= f.FOUR_STREAMS_FROM else 1
     directory = np.zeros((segments, streams + 1), np.uint16)
-    payload = momentary(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
+    payload = scratch_array(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
     bits, per = trial.bits, trial.per
     counts = trial.counts if trial.size == levels.size else _count_symbols(levels, bits, per)
     table = _table(cache, (bits, per), counts)
@@ -299,7 +299,7 @@ def _run_runs(levels: Array, escapes: Array, trial: _Trial, cache: TableCache | 
     table = _table(cache, "runs", tokens.counts())
     segments = tokens.segments.size
     directory = np.zeros((segments, 2), np.uint16)
-    payload = momentary(4 * tokens.symbols.size + escapes.size * 16 + 64 * segments + 64, np.uint8)
+    payload = scratch_array(4 * tokens.symbols.size + escapes.size * 16 + 64 * segments + 64, np.uint8)
     used = runs.encode_runs(
         *(levels, escapes, 1 << f.SEGMENT, tokens.symbols, tokens.extras, tokens.segments),
         *(table.codes, payload, directory),
@@ -355,7 +355,7 @@ def count_bits(levels: Array) -> float:
 def _run_wide(levels: Array, counts: Array, table: CodeTable) -> Coded:
     segments = -(-levels.size // wide.SEGMENT)
     directory = np.zeros((segments, 2), np.uint16)
-    payload = momentary(_wide_bits(counts, table) // 8 + segments + 1, np.uint8)
+    payload = scratch_array(_wide_bits(counts, table) // 8 + segments + 1, np.uint8)
     used = wide.encode_wide(levels, wide.SEGMENT, table.codes, payload, directory)
     return Coded(
         f.WIDE,

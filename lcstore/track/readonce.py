@@ -9,7 +9,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.pieces import Pieces
-from lcstore.coders.momentary import momentary
+from lcstore.coders.scratch import scratch_array
 from lcstore.once import once
 
 #: Elements that are read, and then gone through several times, at a time.
@@ -44,7 +44,7 @@ class ReadOnce(Pieces):
     @once
     def whole(self) -> Array:
         """A copy of all of them."""
-        out = momentary(self.size, self.dtype)
+        out = scratch_array(self.size, self.dtype)
         for at, values in self._read():
             out[at : at + values.size] = values
         return out

@@ -7,14 +7,14 @@ import tracemalloc
 import numpy as np
 
 import lcstore
-from lcstore.coders import momentary
+from lcstore.coders import scratch
 from lcstore.storage.memory import MemoryBackend
 
 MIB = 1 << 20
 
 
 def test_moments_are_coded_without_a_copy_of_the_chunk(monkeypatch):
-    monkeypatch.setattr(momentary, "_LEAST", 1 << 62)  # what is mapped would not be traced
+    monkeypatch.setattr(scratch, "_LEAST", 1 << 62)  # what is mapped would not be traced
     rng = np.random.default_rng(0)
     shape = (1024, 4096)  # 16 MiB, in chunks of 4
     moments = {"exp_avg": rng.standard_normal(shape, np.float32), "exp_avg_sq": rng.random(shape, np.float32)}

@@ -1,4 +1,4 @@
-"""Memory for a moment: what coding needs beside a chunk, and gives back as soon as it is done."""
+"""Scratch memory: what coding needs beside a chunk, and gives back as soon as it is done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGE_PAGES: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)
 _PRIVATE: Final = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
-def momentary(size: int, dtype: Any) -> Array:
+def scratch_array(size: int, dtype: Any) -> Array:
     """Return ``dtype[size]``, zeros.
 
     Large ones are mapped by themselves. Pages that nobody writes to take no memory, and all go back to the
