@@ -30,9 +30,9 @@ from lcstore.write.commit import Commit, Place, look_again, make_store, prepare,
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.instant import Instant
-from lcstore.write.places import Places
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged
+from lcstore.write.superseded import Superseded
 from lcstore.write.touched import Touched
 
 #: How often a state is saved anew when a collector takes what it stands on, or its own objects.
@@ -92,7 +92,7 @@ class Writer:
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None
         self._touched = Touched()
-        self._places = Places()
+        self._superseded = Superseded()
         #: A commit that was left open.
         self._open: Commit | None = None
         #: Records that were being stored when something interrupted: they may be there without their copies.
@@ -114,13 +114,13 @@ class Writer:
         Where this run `follows` the one before, as a process that was started anew does, it takes its place.
         """
         self.settle()
-        self._places.keep(head.node)
+        self._superseded.keep(head.node)
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
         self.plain, self.sound = {}, sound
         self._touched.forget()
         ended = head.run_id != self.run_id and head == self.index.graph.latest(head.run_id)
-        self._places.take([head] if follows and ended else [], "it")
+        self._superseded.take([head] if follows and ended else [], "it")
         record = self.index.record(head.node)
         if self.durability.copies and not record.stats.get("record_copies", True):
             return  # the layout is stored again, with its copy
@@ -131,7 +131,7 @@ class Writer:
     def begin_anew(self, superseded: Iterable[NodeName]) -> None:
         """Go on as a run of its own; with its first commit these nodes are no more kept as latest ones."""
         self.run, self.run_id, self.seq = None, secrets.token_hex(4), 0
-        self._places.take(superseded, "an earlier state")
+        self._superseded.take(superseded, "an earlier state")
 
     def distrust(self) -> None:
         """Build on nothing that was written before: the next save sets everything anew."""
@@ -198,10 +198,10 @@ class Writer:
             if commit is None:
                 continue
             base = commit.write.base
-            with self._places.recording(self.backend, self.requests, self.run, self.run_id):
+            with self._superseded.recording(self.backend, self.requests, self.run, self.run_id):
                 gone = self._is_let_go(base, staged.step)
             if not gone:  # this one is acknowledged
-                self._places.let_go(self.backend)
+                self._superseded.let_go(self.backend)
                 seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
                 return self._guard.protect(saved(commit, seconds), commit.name, self.track)
         raise LcstoreError(
@@ -239,8 +239,7 @@ class Writer:
     def _attempt(self, staged: Staged, touched: dict[Name, Array], kept: bool) -> Commit | None:
         """Write and commit a state once; on any failure the track is as it was.
 
-        None: what it was to stand on is gone. It is neither built upon nor named: soon nothing may tell what
-        became of it.
+        Return None where the head is gone: the state must not name it, as soon nothing may tell of it.
         """
         base = self.head if self.sound else None
         plain = {} if base is None else self.plain
@@ -263,7 +262,11 @@ class Writer:
         sent = False
         try:
             write.write()
-            if not self._knows_its_place(listed, staged.step):
+            graph = None if listed is None else listed.result()
+            if graph is not None:
+                self._number_run(graph)
+            if not self._is_head_there(graph):
+                self._stand_on_nothing(staged.step)
                 self.sound = write.undo() and sound
                 write.written.take_away()
                 return None
@@ -300,18 +303,16 @@ class Writer:
         """Begin to list the nodes where the first save of a handle, or after a resume, needs to know them."""
         return self.requests.submit(self.index.refresh) if self.run is None or self._foreign else None
 
-    def _knows_its_place(self, listed: Future[Graph] | None, step: int) -> bool:
-        """Number the handle if it has no number; return whether the head is there. If not, forget it."""
-        if listed is None:
-            there = self.head is None or self._guard.is_there(self.head, self.grace)
-        else:
-            graph = listed.result()
-            self.run = self.run or graph.next_run()
-            self.seq = max(self.seq, graph.last_seq())  # what is committed now is later than all there is
-            there = self.head is None or self.head.node in graph.nodes
-        if not there:
-            self._stand_on_nothing(step)
-        return there
+    def _number_run(self, graph: Graph) -> None:
+        """Give the run its number, if it has none, and the next commit a later one than any that is there."""
+        self.run = self.run or graph.next_run()
+        self.seq = max(self.seq, graph.last_seq())
+
+    def _is_head_there(self, graph: Graph | None) -> bool:
+        """Return whether the head is there: in a graph just listed, or else by a look at its record."""
+        if self.head is None:
+            return True
+        return self._guard.is_there(self.head, self.grace) if graph is None else self.head.node in graph.nodes
 
     def _prepare(self, write: EdgeWrite) -> Commit:
         """Return the commit of an edge; all that has to be stored before its record is on its way."""
@@ -386,9 +387,9 @@ class Writer:
 
     def _disown(self, name: NodeName, *, broken: bool = False) -> None:
         """Have another state take the place of a node that is not acknowledged: what it needs may go."""
-        self._places.disown(name.node, "what it needs was let go of")
+        self._superseded.disown(name.node, "what it needs was let go of")
         if broken:
-            self._places.let_go(self.backend, name.node)
+            self._superseded.let_go(self.backend, name.node)
         self._stand_on_nothing(name.step)
 
     def _stand_on_nothing(self, step: int) -> None:

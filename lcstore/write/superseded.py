@@ -1,4 +1,4 @@
-"""Which states a run takes the place of: they are no more kept as the latest of theirs, or not at all."""
+"""States that a run supersedes: none of them is kept any more for being the latest of its run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from lcstore.storage.put import put_record
 _log: Final = logging.getLogger("lcstore")
 
 
-class Places:
-    """States that a run takes the place of once it has committed, until records say so."""
+class Superseded:
+    """States that a run supersedes once it has committed, and that it disowned, until records say so."""
 
     def __init__(self) -> None:
+        #: States that no record says yet to be superseded, each with where the run begins.
         self._left: list[tuple[NodeName, str]] = []
-        #: Of those that are to be let go of altogether: what says so.
+        #: By node, the record that is to let go of it altogether.
         self._disowned: dict[str, RetiredRecord] = {}
 
     def take(self, names: Iterable[NodeName], start: str) -> None:
-        """Take the places of these, and of no others; `start` says where the run begins, for people."""
+        """Supersede these states, and no others; `start` says where the run begins, for people."""
         self._left = [(name, start) for name in names]
 
     def disown(self, node: str, why: str) -> None:
