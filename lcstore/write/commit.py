@@ -141,19 +141,25 @@ def put_copy_late(backend: Backend, name: NodeName, data: bytes) -> bool:
 def make_store(
     backend: Backend, made: StoreRecord, listed: Future[Graph] | None, *, copies: bool
 ) -> tuple[int, StoreRecord | None]:
-    """Make a place a store; return its grace, and what the next save looks at again: None once it is known.
+    """Make a place a store, unless it is one already.
 
     Another process may do so in the same moment, with another grace: the record that is stored last stands.
 
     Parameters
     ----------
     backend, made
-        The place, and what makes it a store.
+        The place, and the record that makes it a store.
     listed
-        Has the nodes that there are: where there is none, nobody made it a store, as far as is known. None
-        where another try listed them, and nothing is known any more.
+        The nodes that are there: where there is none, no other process made it a store, as far as is known.
+        None where the nodes were not listed.
     copies
         Whether records are stored twice.
+
+    Returns
+    -------
+    tuple
+        The store's grace in seconds; and the record that was stored, for `confirm_store` to look at with the
+        next save, or None where it is known which one stands.
     """
     if listed is None or listed.result().nodes:
         with suppress(NotFoundError):
@@ -165,8 +171,11 @@ def make_store(
     return made.grace_seconds, made
 
 
-def look_again(backend: Backend, made: StoreRecord, *, copies: bool) -> tuple[int, StoreRecord | None]:
-    """Look who made a place a store that has a state by now, so that nobody else does; as `make_store`."""
+def confirm_store(backend: Backend, made: StoreRecord, *, copies: bool) -> tuple[int, StoreRecord | None]:
+    """Look which record made a place a store: there is a state by now, so nobody makes it one any more.
+
+    Parameters and what is returned are those of `make_store`.
+    """
     with suppress(LcstoreError):  # whoever opens it is told
         found = store_record_at(backend, keys.STORE_KEY)
         if copies and found != made:

@@ -113,7 +113,7 @@ class EdgeWrite:
     ) -> None:
         self.staged = staged
         self.base = base
-        self.plain = _waiting(staged, quality.plain)
+        self.plain = _still_plain(staged, quality.plain)
         self.part = PartBody()
         self.stats: dict[str, int | float] = {}
         self.lag = math.nan
@@ -228,8 +228,8 @@ class EdgeWrite:
         )
 
 
-def _waiting(staged: Staged, plain: Mapping[Name, int]) -> dict[Name, int]:
-    """Return which tensors are plain yet: those that no grid holds, and those that one held for one save.
+def _still_plain(staged: Staged, plain: Mapping[Name, int]) -> dict[Name, int]:
+    """Return which tensors stay plain, each for how many saves: no grid holds them, or none did until lately.
 
     To set a tensor on a new grid takes all of its bytes: what comes and goes would be set each time.
     """

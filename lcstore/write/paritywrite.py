@@ -14,7 +14,7 @@ from lcstore.layout.specs import role_of
 from lcstore.state.roles import Role
 
 _ROLES: Final = frozenset[Role](get_args(Role))
-#: What each save sets: a damaged one costs the tensors of one state.
+#: What each save sets anew: damage to one of these arrays costs the tensors of one state.
 _ANEW: Final = frozenset[Role]({"first_moment", "second_moment"})
 
 
@@ -85,6 +85,6 @@ def covered_roles(which: Parity) -> frozenset[Role]:
 
 
 def is_covered(which: Parity, pool: str, op: keys.Op) -> bool:
-    """Return whether an array gets parity: moments are set by every save, and those of one are its own."""
+    """Return whether an array gets parity: of ``"kept"`` no moments, as every save sets them anew."""
     anew = op == "set" and role_of(pool) in _ANEW
     return which == "all" or (which == "kept" and not anew)

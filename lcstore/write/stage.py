@@ -49,14 +49,17 @@ class Buffers:
         self._landing = Landing(gpu_memory)
 
     def land(self, tensors: Sequence[tuple[Name, HostArray]]) -> dict[Name, Array]:
-        """Return the elements of those tensors that lie on GPUs, in C order, in memory of this.
+        """Begin to copy the tensors that lie on GPUs to this memory; return their elements in C order.
 
-        They are there after `wait`. What GPUs are given later may change the tensors.
+        The elements are there after `wait`. What GPUs are given later may change the tensors.
         """
         return self._landing.begin({name: host for name, host in tensors if host.on_gpu is not None})
 
     def copy(self, tensors: Sequence[tuple[Name, HostArray]]) -> dict[Name, Array]:
-        """Return the elements of tensors in C order, in memory of this; that of names that went away goes."""
+        """Copy tensors to this memory; return their elements in C order.
+
+        Memory is kept for these names alone, so that of names that went away is free.
+        """
         held: dict[Name, Array] = {}
         pairs: dict[bool, list[Pair]] = {True: [], False: []}
         by_torch = is_loaded("torch")  # if not, arrays may stand for its tensors all the same
@@ -177,7 +180,7 @@ def stage(
     state
         What `lcstore.state.tree.flatten` takes.
     copy
-        Copy every tensor, so that the caller may go on changing the state. Without it the tensors are
+        Copy every tensor, so that the caller may go on changing the state. Otherwise the tensors are
         borrowed: the caller must leave the state alone until the save is done.
     buffers
         Where to copy to, and where tensors on GPUs land in any case; new memory if not given. Where it

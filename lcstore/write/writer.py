@@ -26,7 +26,7 @@ from lcstore.storage.backend import Backend
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.commit import Commit, Place, look_again, make_store, prepare, put_copy_late, put_marks
+from lcstore.write.commit import Commit, Place, confirm_store, make_store, prepare, put_copy_late, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.instant import Instant
@@ -109,9 +109,9 @@ class Writer:
         return self.head is not None and not self._foreign
 
     def stand_on(self, head: NodeName, track: Track, *, follows: bool, sound: bool = True) -> None:
-        """Go on from a node: `track` is what was rebuilt of it, or if it is not `sound`, nothing that counts.
+        """Go on from a node and its track. If the track is not `sound`, the next save sets everything anew.
 
-        Where this run `follows` the one before, as a process that was started anew does, it takes its place.
+        A run that `follows` the one before, as that of a process which was started anew, supersedes it.
         """
         self.settle()
         self._superseded.keep(head.node)
@@ -129,7 +129,7 @@ class Writer:
             self._named_layout = track.layout, record.layout
 
     def begin_anew(self, superseded: Iterable[NodeName]) -> None:
-        """Go on as a run of its own; with its first commit these nodes are no more kept as latest ones."""
+        """Go on as another run, whose first commit supersedes some nodes."""
         self.run, self.run_id, self.seq = None, secrets.token_hex(4), 0
         self._superseded.take(superseded, "an earlier state")
 
@@ -291,12 +291,12 @@ class Writer:
         return commit
 
     def _make(self, listed: Future[Graph] | None) -> Future[tuple[int, StoreRecord | None]] | None:
-        """Begin to make this a store, or to look once more who did; None where it is one already."""
+        """Begin to make this a store, or to look which process did; None where it is one already."""
         if self._made is None:
             return None
         copies = self.durability.copies
         if self.head is not None:
-            return self.requests.submit(look_again, self.backend, self._made, copies=copies)
+            return self.requests.submit(confirm_store, self.backend, self._made, copies=copies)
         return self.requests.submit(make_store, self.backend, self._made, listed, copies=copies)
 
     def _list_nodes(self) -> Future[Graph] | None:

@@ -39,6 +39,17 @@ class Written:
         Without, each is there when it was put.
     durability
         What is stored besides.
+
+    Attributes
+    ----------
+    refs
+        The objects that the record is to name, each with its pool and array if it is of one.
+    objects
+        How many objects were written, marks left out.
+    extra
+        Bytes of objects that the record does not name: layouts, second copies, the record itself.
+    protection
+        Bytes of parity and second copies, which are among the others.
     """
 
     def __init__(
@@ -69,7 +80,7 @@ class Written:
         return self.extra + sum(ref.nbytes for ref, _, _ in self.refs)
 
     def besides(self) -> dict[str, int]:
-        """Return what the record tells of bytes that it does not name; asked when it alone is to come."""
+        """Return what the record says of objects that it does not name; ask before the record is counted."""
         return {"bytes_besides": self.extra, "record_copies": int(self.durability.copies)}
 
     def put(self, key: str, data: Buffer, pool: str | None = None, op: keys.Op | None = None) -> ObjectRef:
@@ -115,7 +126,7 @@ class Written:
             self.protection += len(made.data)
 
     def put_mark(self, key: str, data: bytes) -> None:
-        """Write a mark of the node to come: no part of the state's bytes, as more may be set later."""
+        """Write a mark of the node to come. Its bytes are not counted, as more marks may be set later."""
         self._put(key, data)
 
     def _put(self, key: str, data: Buffer) -> None:
