@@ -16,7 +16,7 @@ from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
 from lcstore.index.aside import place_aside
 from lcstore.index.gone import DAMAGED, REASON_LOST
-from lcstore.index.kinds import KINDS
+from lcstore.index.kinds import second_copy_of
 from lcstore.index.lost import lost_key
 
 #: How often an object is read again that is not the same twice.
@@ -60,8 +60,7 @@ class Salvage:
     def run(self) -> None:
         """Put back what has a second copy, set aside what cannot be read, and account for missing parents."""
         for key, error in sorted(self.store.mended.items()):
-            kind = KINDS.get(key.partition("/")[0])
-            copy = keys.copy_key(keys.STORE_KEY) if kind is None else kind.copy_key(key)
+            copy = keys.copy_key(key) if key == keys.STORE_KEY else second_copy_of(key)
             assert copy is not None  # or it could not have been read
             self._put_back_from(copy, key, error)
         for copy, key in sorted(self.store.uncopied.items()):

@@ -152,14 +152,24 @@ def store_record_at(backend: Backend, key: str) -> StoreRecord:
         raise NotFoundError(f"there is no store at {backend.url}", key=keys.STORE_KEY) from error
 
 
+def kind_of(key: str) -> Kind[Any, Any] | None:
+    """Return the kind of record that a key is of; None of objects of data, and of ``lcstore.json``."""
+    return KINDS.get(key.partition("/")[0])
+
+
+def second_copy_of(key: str) -> str | None:
+    """Return the key of the second copy of a record or layout; None where there is none of its kind."""
+    kind = kind_of(key)
+    return None if kind is None else kind.copy_key(key)
+
+
 def is_own(key: str) -> bool:
     """Return whether a key is that of something that lcstore stores."""
-    folder = key.partition("/")[0]
     if key == keys.STORE_KEY or keys.is_data_key(key) or _CLOCK.fullmatch(key):
         return True
-    kind = KINDS.get(folder)
+    kind = kind_of(key)
     if kind is None:
-        return folder == keys.QUARANTINE
+        return key.partition("/")[0] == keys.QUARANTINE
     try:
         kind.parse(key)
     except LcstoreError:

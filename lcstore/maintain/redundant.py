@@ -10,7 +10,7 @@ from lcstore.errors import CorruptionError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
-from lcstore.index.kinds import KINDS
+from lcstore.index.kinds import second_copy_of
 from lcstore.maintain.afterwards import let_go
 from lcstore.maintain.verdict import Scope, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend
@@ -112,6 +112,6 @@ def _redundant(contents: Contents, copies: set[str], scope: Scope) -> Iterator[s
         if keys.is_parity(key) or keys.copied_from(key) is not None:
             yield key
     record = contents.key_of(scope.edge) if scope.scope == markkeys.WHOLE_EDGE else None
-    copy = KINDS[record.partition("/")[0]].copy_key(record) if record is not None else None
+    copy = None if record is None else second_copy_of(record)
     if copy in copies:
         yield copy

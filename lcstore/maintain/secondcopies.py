@@ -9,7 +9,7 @@ from lcstore.errors import LcstoreError
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
 from lcstore.index.contents import Contents
-from lcstore.index.kinds import KINDS
+from lcstore.index.kinds import kind_of
 from lcstore.index.listing import COPIES, Listing
 from lcstore.index.uncopied import copied_late
 from lcstore.limits import MAX_RECORD_BYTES
@@ -53,8 +53,9 @@ def put_late_copies(backend: Backend, contents: Contents) -> None:
 def _whole(backend: Backend, key: str) -> bytes:
     """Return the bytes of a record that is what its key says."""
     data = read_capped(backend, key, MAX_RECORD_BYTES)
-    if key == keys.STORE_KEY:
+    kind = kind_of(key)
+    if kind is None:
         StoreRecord.from_bytes(data)
     else:
-        KINDS[key.partition("/")[0]].reader(backend)(key, data)
+        kind.reader(backend)(key, data)
     return data

@@ -24,7 +24,7 @@ from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeName
 from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import Contents, Stored, read_contents
-from lcstore.index.kinds import KINDS
+from lcstore.index.kinds import second_copy_of
 from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.index.lengths import lengths_of
 from lcstore.index.rights import closed_folder
@@ -278,7 +278,7 @@ def bytes_of(backend: Backend, contents: Contents, going: Set[str]) -> int:
     """Return the bytes of some objects and records, with those of their second copies."""
     sizes = contents.lengths | _sizes_of(backend, contents, going - contents.lengths.keys())
     copies = {*contents.copies}
-    return sum(sizes[key] * (1 + (_copy_of(key) in copies)) for key in going)
+    return sum(sizes[key] * (1 + (second_copy_of(key) in copies)) for key in going)
 
 
 def _all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:
@@ -286,14 +286,8 @@ def _all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:
     objects = {key for found in contents.data.values() for key in found}
     objects |= {keys.layout_key(digest) for digest in contents.layouts}
     sizes = _sizes_of(backend, contents, objects) | contents.lengths
-    by_copy = {_copy_of(key): size for key, size in sizes.items()}
+    by_copy = {second_copy_of(key): size for key, size in sizes.items()}
     return sizes | {key: by_copy[key] for key in contents.copies if key in by_copy}
-
-
-def _copy_of(key: str) -> str | None:
-    """Return the key of the second copy of a record or a layout."""
-    kind = KINDS.get(key.partition("/")[0])
-    return None if kind is None else kind.copy_key(key)
 
 
 def _staying(contents: Contents, verdict: Verdict, sizes: Collection[str]) -> set[str]:
@@ -305,11 +299,11 @@ def _staying(contents: Contents, verdict: Verdict, sizes: Collection[str]) -> se
         if scope.scope == markkeys.WHOLE_EDGE:
             whole.add(scope.edge)
             record = contents.key_of(scope.edge)
-            staying -= set() if record is None else {record, _copy_of(record)}
+            staying -= set() if record is None else {record, second_copy_of(record)}
     for stored in contents.stored.values():
         if stored.own and stored.edge not in whole:
             layouts |= {digest for _, digest in split_layouts(stored.layout)}
     for digest in set(contents.layouts) - layouts:
         key = keys.layout_key(digest)
-        staying -= {key, _copy_of(key)}
+        staying -= {key, second_copy_of(key)}
     return staying
