@@ -31,7 +31,7 @@ T = TypeVar("T")
 _TRIES: Final = 4
 
 #: An array of an edge, of all its parts: pool and op.
-Array: TypeAlias = tuple[str, keys.Op]
+ArrayKey: TypeAlias = tuple[str, keys.Op]
 
 #: In the place of an array: the exact value of a node.
 EXACT: Final = ("", "")
@@ -65,7 +65,7 @@ class Stored:
     own: bool
     layout: str
     ops: bytes
-    arrays: dict[Array, tuple[ObjectRef, ...]]
+    arrays: dict[ArrayKey, tuple[ObjectRef, ...]]
     exact: tuple[ObjectRef, ...] = ()
     besides: tuple[ObjectRef, ...] = ()
 
@@ -372,8 +372,8 @@ def _besides(edge: EdgeBody) -> tuple[ObjectRef, ...]:
     return tuple(ref for ref in edge.objects if keys.parse_data_key(ref.key).pool is None)
 
 
-def _arrays(edge: EdgeBody) -> dict[Array, tuple[ObjectRef, ...]]:
-    found: defaultdict[Array, list[ObjectRef]] = defaultdict(list)
+def _arrays(edge: EdgeBody) -> dict[ArrayKey, tuple[ObjectRef, ...]]:
+    found: defaultdict[ArrayKey, list[ObjectRef]] = defaultdict(list)
     for ref in edge.objects:
         name = keys.parse_data_key(ref.key)
         if name.pool is not None and name.op is not None:

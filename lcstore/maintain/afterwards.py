@@ -34,8 +34,8 @@ def collected_from(
     gone, deleted
         What goes; and the keys of its objects, layouts and records.
     """
-    edges = {scope.edge for scope in gone if scope.scope == markkeys.WHOLE_EDGE}
-    nodes = {scope.node for scope in gone if scope.scope == markkeys.WHOLE_EDGE}
+    edges = {scope.edge for scope in gone if scope.is_whole}
+    nodes = {scope.node for scope in gone if scope.is_whole}
     more = frozenset(map(markkeys.parse_condemned_key, condemned))
     marks = replace(contents.marks, condemned=contents.marks.condemned | more)
     graph = Graph(

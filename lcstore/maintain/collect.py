@@ -30,7 +30,7 @@ from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.afterwards import collected_from
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still, when_stored
-from lcstore.maintain.full import nothing_goes
+from lcstore.maintain.diskfull import nothing_goes
 from lcstore.maintain.redundant import delete_few, redundant_in
 from lcstore.maintain.secondcopies import copies_of, put_late_copies
 from lcstore.maintain.sizing import bytes_of
@@ -118,7 +118,7 @@ class Collector:
         return report
 
     def _once(self) -> tuple[CollectReport, StorageError | None]:
-        """Collect as far as there is room for the records that condemn; return the lack of it too."""
+        """Collect as far as there is room for records that condemn; return the error of a full disk, too."""
         contents, verdict = self._judged(None)
         if self.is_cut_short:
             writing = [one.stored for one in left_over(self.backend)]
@@ -184,7 +184,7 @@ class Collector:
         """
         free = {*condemnable(contents, verdict, set(contents.data)), *_of_layouts(contents.idle_layouts)}
         condemned = [markkeys.parse_condemned_key(key) for key in contents.condemned]
-        marked = [(Scope(n.edge, n.node, n.scope), markkeys.condemned_key(n)) for n in condemned]
+        marked = [(Scope.of(name), markkeys.condemned_key(name)) for name in condemned]
         return [(one, key) for one, key in marked if free & {one, one._replace(scope=markkeys.WHOLE_EDGE)}]
 
     def _by_age(
@@ -278,7 +278,7 @@ class Collector:
 
         As far as what told it goes.
         """
-        whole = (scope for scope in scopes if scope.scope == markkeys.WHOLE_EDGE)
+        whole = (scope for scope in scopes if scope.is_whole)
         gone = {scope.node for scope in whole if scope.node is not None}
         created = utc_now()
 
@@ -333,8 +333,8 @@ class Collector:
         left: Leavings,
     ) -> CollectReport:
         """Say what goes and what waits, before any object is deleted."""
-        whole = [scope for scope in ripe if scope.scope == markkeys.WHOLE_EDGE]
-        going = {scope.node for scope in (*ripe, *waiting) if scope.scope == markkeys.WHOLE_EDGE}
+        whole = [scope for scope in ripe if scope.is_whole]
+        going = {scope.node for scope in (*ripe, *waiting) if scope.is_whole}
         objects = set(_objects(contents, ripe))
         # A condemnation stays with the record of its edge, when what it is about is gone or never was any.
         still = [scope for scope in waiting if scope.scope in _ENTIRE or objects_of(contents, scope)]
@@ -366,7 +366,7 @@ class Collector:
 
 
 def _condemned(contents: Contents) -> set[Scope]:
-    return {Scope(name.edge, name.node, name.scope) for name in contents.marks.condemned}
+    return {Scope.of(name) for name in contents.marks.condemned}
 
 
 def _condemnations(scopes: Iterable[Scope]) -> list[str]:
@@ -376,7 +376,7 @@ def _condemnations(scopes: Iterable[Scope]) -> list[str]:
 
 def _records(contents: Contents, scopes: Iterable[Scope]) -> set[str]:
     """Return the keys of the records that go with what condemnations are about."""
-    whole = (scope.edge for scope in scopes if scope.scope == markkeys.WHOLE_EDGE)
+    whole = (scope.edge for scope in scopes if scope.is_whole)
     return {key for edge in whole if (key := contents.key_of(edge)) is not None}
 
 

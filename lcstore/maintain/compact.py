@@ -21,7 +21,7 @@ from lcstore.graph.plan import Shortcut, plan, waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents
 from lcstore.index.index import Index
-from lcstore.maintain.full import BLOCK, little_room
+from lcstore.maintain.diskfull import BLOCK, little_room
 from lcstore.maintain.latest import latest_reads
 from lcstore.maintain.making import Made, Maker, known_of, make_there
 from lcstore.maintain.verdict import movable_in
@@ -327,7 +327,7 @@ class Compactor:
         )
 
     def elements(self) -> int:
-        """Return how much edges may add to in the latest state, as weights are counted: at least 1."""
+        """Return the size of the latest state in weights, at least 1: plans go by it for all states."""
         latest = self.index.graph.latest()
         if latest is None:
             return 1

@@ -111,7 +111,7 @@ def _redundant(contents: Contents, copies: set[str], scope: Scope) -> Iterator[s
     for key in objects_of(contents, scope):
         if keys.is_parity(key) or keys.copied_from(key) is not None:
             yield key
-    record = contents.key_of(scope.edge) if scope.scope == markkeys.WHOLE_EDGE else None
+    record = contents.key_of(scope.edge) if scope.is_whole else None
     copy = None if record is None else second_copy_of(record)
     if copy in copies:
         yield copy

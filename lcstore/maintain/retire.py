@@ -28,7 +28,7 @@ from lcstore.index.standing import need_exact
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
 from lcstore.maintain.broken import broken_states
-from lcstore.maintain.full import not_all_let_go
+from lcstore.maintain.diskfull import not_all_let_go
 from lcstore.maintain.redundant import redundant_of, with_room_of
 from lcstore.maintain.verdict import movable_in
 from lcstore.retention.base import Retention

@@ -16,7 +16,7 @@ from lcstore.arrays import Array
 from lcstore.durability import Durability
 from lcstore.edges.algebra import sets, whole
 from lcstore.edges.columns import KEEP, OWN
-from lcstore.format import keys, markkeys
+from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef, PartBody, split_layouts
 from lcstore.format.parity import COVERED
 from lcstore.format.records import EdgeRecord, NodeRecord
@@ -296,7 +296,7 @@ def _staying(contents: Contents, verdict: Verdict, sizes: Collection[str]) -> se
     whole = set()
     for scope in condemnable(contents, verdict, set(contents.data)):
         staying -= {*objects_of(contents, scope)}
-        if scope.scope == markkeys.WHOLE_EDGE:
+        if scope.is_whole:
             whole.add(scope.edge)
             record = contents.key_of(scope.edge)
             staying -= set() if record is None else {record, second_copy_of(record)}

@@ -81,4 +81,4 @@ def passed_on(backend: Backend, contents: Contents, gone: Set[str]) -> Iterator[
 
 
 def _whole(gone: Sequence[Scope]) -> set[str]:
-    return {scope.edge for scope in gone if scope.scope == markkeys.WHOLE_EDGE}
+    return {scope.edge for scope in gone if scope.is_whole}

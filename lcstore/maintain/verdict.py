@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Self
 
 from lcstore.durability import Durability
 from lcstore.errors import CorruptionError
@@ -24,6 +24,16 @@ class Scope(NamedTuple):
     edge: str
     node: str | None
     scope: str
+
+    @classmethod
+    def of(cls, name: markkeys.CondemnedName) -> Self:
+        """Return what a condemnation is about."""
+        return cls(name.edge, name.node, name.scope)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is about all objects of the edge, and its record."""
+        return self.scope == markkeys.WHOLE_EDGE
 
 
 class Verdict(NamedTuple):
@@ -151,7 +161,7 @@ def objects_of(contents: Contents, scope: Scope) -> list[str]:
     """Return the keys of the objects that a condemnation is about and that are there."""
     there = contents.data.get(scope.edge, [])
     stored = contents.stored.get(scope.edge)
-    if scope.scope == markkeys.WHOLE_EDGE or stored is None:
+    if scope.is_whole or stored is None:
         return sorted(there)
     if scope.scope == markkeys.EXACT_VALUE:
         wanted = {ref.key for ref in stored.exact}
@@ -162,7 +172,7 @@ def objects_of(contents: Contents, scope: Scope) -> list[str]:
 
 
 def elements_of(contents: Contents, layout: Callable[[str], Layout]) -> int:
-    """Return about how much of a state edges add to: what of the latest one."""
+    """Return the size of the latest state, as `movable_in` counts it: plans go by it for all states."""
     latest = contents.graph.latest()
     if latest is None:
         return 1
@@ -170,7 +180,7 @@ def elements_of(contents: Contents, layout: Callable[[str], Layout]) -> int:
 
 
 def movable_in(layout: Layout) -> int:
-    """Return how much edges may add to, at least 1: weights, and four bytes each of plain tensors."""
+    """Return the size of what edges may add to, in weights, at least 1: four plain bytes count as one."""
     weights = sum(spec.size for spec in layout.tensors if spec.role == "weights")
     plain = sum(spec.nbytes for spec in layout.tensors if spec.role == "plain")
     return max(1, weights + plain // 4)
