@@ -9,7 +9,7 @@ from threading import RLock
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.graph.paths import (
     DAMAGED,
-    Path,
+    PathCost,
     TwoWayPaths,
     cheapest_paths,
     nodes_behind,
@@ -62,9 +62,9 @@ class Graph:
         self.condemned_nodes: set[str] = set()
         self.condemned_edges: set[str] = set()
         self._damaged: set[str] = set()
-        self._paths: dict[str, Path] | None = None
+        self._paths: dict[str, PathCost] | None = None
         #: The path that was asked for last, and to which node, among the paths that were kept then.
-        self._last: tuple[Mapping[str, Path], str, list[EdgeRef]] | None = None
+        self._last: tuple[Mapping[str, PathCost], str, list[EdgeRef]] | None = None
         self._searched = 0
         self._lock = RLock()
         # Copies, made at once: they may be of a graph that other threads add to.
@@ -292,7 +292,7 @@ class Graph:
         """
         return self._around().find(ROOT, node)
 
-    def paths_around(self) -> Mapping[str, Path]:
+    def paths_around(self) -> Mapping[str, PathCost]:
         """Return what `path_around` finds, for all nodes at once: `path_in` gives the path to one."""
         return self._around().all()
 
@@ -308,7 +308,7 @@ class Graph:
         found = self._paths_to(node).get(node)
         return found is None or found.avoided > 0
 
-    def path_to(self, node: str) -> Path:
+    def path_to(self, node: str) -> PathCost:
         """Return what the path to `node` comes to; errors as for `path`."""
         found = self._paths_to(node).get(node)
         if found is None:
@@ -316,7 +316,7 @@ class Graph:
         assert found is not None
         return found
 
-    def _paths_to(self, node: str) -> Mapping[str, Path]:
+    def _paths_to(self, node: str) -> Mapping[str, PathCost]:
         """Return the cheapest paths from the root to a node, if there is one, and to those that it passes."""
         with self._lock:  # or what another thread adds meanwhile would not be among those that are kept
             if self._paths is not None:
@@ -333,7 +333,7 @@ class Graph:
             self._paths = cheapest_paths(self._outgoing_links(), self.nodes, self._reluctance)
             return self._paths
 
-    def _longer(self, found: Mapping[str, Path], node: str) -> list[EdgeRef] | None:
+    def _longer(self, found: Mapping[str, PathCost], node: str) -> list[EdgeRef] | None:
         """Return the path to a node if it is that asked for last, or one edge longer, as of a run's saves.
 
         Kept paths change at their ends alone; where others would, all are found anew.

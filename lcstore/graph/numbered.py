@@ -21,7 +21,7 @@ SPREAD_UNIT: Final = 1 << 64
 
 
 class Way(NamedTuple):
-    """The cheapest path to a node, as `lcstore.graph.paths.Path` says it: its weight, and its last edge."""
+    """The weight of the cheapest path to a node, as that of `PathCost`, and its last edge."""
 
     weight: tuple[int, int, int]
     last: int

@@ -20,8 +20,8 @@ Reluctance: TypeAlias = Callable[[EdgeRef], int]
 DAMAGED: Final = 1 << 32
 
 
-class Path(NamedTuple):
-    """What a path comes to. Paths compare by all but the last edge; see `better`.
+class PathCost(NamedTuple):
+    """What a path costs, and its last edge. Costs compare by all but that edge; see `better`.
 
     Attributes
     ----------
@@ -50,11 +50,11 @@ class Path(NamedTuple):
         """What decides between two paths; only among equals the last edge does."""
         return self[:3]
 
-    def extend(self, edge: EdgeRef, avoided: int = 0) -> Path:
+    def extend(self, edge: EdgeRef, avoided: int = 0) -> PathCost:
         """Return the path that goes on over `edge`."""
-        return Path(self.avoided + avoided, self.cost + edge.nbytes + EDGE_COST, self.edges + 1, edge)
+        return PathCost(self.avoided + avoided, self.cost + edge.nbytes + EDGE_COST, self.edges + 1, edge)
 
-    def better(self, other: Path | None) -> bool:
+    def better(self, other: PathCost | None) -> bool:
         """Return whether this path is preferred: not avoided, cheap, short, its last edge of low rank."""
         if other is None or self.weight != other.weight:
             return other is None or self.weight < other.weight
@@ -62,7 +62,7 @@ class Path(NamedTuple):
 
 
 #: The path that has not left yet.
-START: Final = Path(0, 0, 0, None)
+START: Final = PathCost(0, 0, 0, None)
 
 
 def gladly(edge: EdgeRef) -> int:
@@ -72,7 +72,7 @@ def gladly(edge: EdgeRef) -> int:
 
 def cheapest_paths(
     outgoing: Links, nodes: Container[str], reluctance: Reluctance = gladly
-) -> dict[str, Path]:
+) -> dict[str, PathCost]:
     """Return the cheapest path from the root to every one of `nodes` that it reaches, the root included.
 
     Parameters
@@ -127,7 +127,7 @@ class TwoWayPaths:
                 self._nodes.add(edge.base)
                 self._links[edge.target].append(replace(edge, backward=True))
 
-    def all(self) -> dict[str, Path]:
+    def all(self) -> dict[str, PathCost]:
         """Return the paths from the root to all nodes that any leads to."""
         return self._search({ROOT: START}, None)
 
@@ -144,11 +144,11 @@ class TwoWayPaths:
         # Of two paths that cost the same it is the one that begins at `start`.
         return path_in(self._search({ROOT: START._replace(edges=1), start: START}, end), end)
 
-    def _search(self, starts: Mapping[str, Path], stop: str | None) -> dict[str, Path]:
+    def _search(self, starts: Mapping[str, PathCost], stop: str | None) -> dict[str, PathCost]:
         return _search(starts, _of(self._links), lambda edge: edge.end, self._nodes, gladly, stop)
 
 
-def path_in(found: Mapping[str, Path], end: str) -> list[EdgeRef] | None:
+def path_in(found: Mapping[str, PathCost], end: str) -> list[EdgeRef] | None:
     """Return the edges of one of the paths that were found, in order; None if none leads there."""
     if end not in found:
         return None
@@ -165,13 +165,13 @@ def _of(links: Links) -> Linked:
 
 
 def _search(
-    starts: Mapping[str, Path],
+    starts: Mapping[str, PathCost],
     links: Linked,
     end: Callable[[EdgeRef], str],
     nodes: Container[str],
     reluctance: Reluctance,
     stop: str | None = None,
-) -> dict[str, Path]:
+) -> dict[str, PathCost]:
     """Return the cheapest paths from `starts`; those that cost more than the one to `stop` may be others."""
     found = dict(starts)
     heap = [(path.weight, node) for node, path in starts.items()]

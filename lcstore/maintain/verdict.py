@@ -9,7 +9,7 @@ from lcstore.durability import Durability
 from lcstore.errors import CorruptionError
 from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
-from lcstore.graph.paths import Path, path_in
+from lcstore.graph.paths import PathCost, path_in
 from lcstore.graph.plan import needed
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents, Stored
@@ -203,7 +203,7 @@ def _gone(contents: Contents) -> set[tuple[str, str, str]]:
 
 
 def _check_restorable(graph: Graph, kept: set[str]) -> None:
-    around: Mapping[str, Path] | None = None
+    around: Mapping[str, PathCost] | None = None
     for node in sorted(kept):
         try:
             graph.path_bytes(node)
