@@ -16,8 +16,7 @@ from lcstore.durability import Durability
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
-from lcstore.graph.plan import Plan as Planned
-from lcstore.graph.plan import Shortcut, plan, waits
+from lcstore.graph.plan import Plan, Shortcut, plan, waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents
 from lcstore.index.index import Index
@@ -198,7 +197,7 @@ class Compactor:
             seconds=time.monotonic() - began,
         )
 
-    def _carry_out(self, planned: Planned, began: float) -> int:
+    def _carry_out(self, planned: Plan, began: float) -> int:
         """Add the edges of a plan while there is time; return how many were."""
         added, shortcuts = 0, planned.shortcuts
         left = math.inf if self.max_seconds is None else self.max_seconds - (time.monotonic() - began)
@@ -257,7 +256,7 @@ class Compactor:
 
     def plan(
         self, without: frozenset[str] = frozenset(), graph: Graph | None = None, most: int | None = None
-    ) -> Planned:
+    ) -> Plan:
         """Return what is to be added to a graph (else to the contents), as if some nodes were let go of.
 
         It is estimated to take `most` bytes, or what is left of `max_bytes`.
@@ -294,7 +293,7 @@ class Compactor:
                 return planned
             partial |= found
 
-    def _impassable(self, planned: Planned, graph: Graph) -> set[str]:
+    def _impassable(self, planned: Plan, graph: Graph) -> set[str]:
         """Return the states that a plan merges over and that were let go of, their layouts being lost."""
         asked = sorted(graph.hidden & set[str]().union(*map(_passed, planned.shortcuts)))
         lost = self.reader.requests.map(self._lacks_layout, asked)
