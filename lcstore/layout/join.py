@@ -20,7 +20,7 @@ from lcstore.state.containers import (
     where,
 )
 from lcstore.state.names import Component, Name
-from lcstore.state.torchsays import Notes
+from lcstore.state.torchobjects import Notes
 from lcstore.state.tree import structure_names
 
 

@@ -37,7 +37,7 @@ from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import Framework
 from lcstore.state.names import Name
 from lcstore.state.roles import Role, is_optimizer
-from lcstore.state.torchsays import NO_NOTES, Notes
+from lcstore.state.torchobjects import NO_NOTES, Notes
 from lcstore.state.tree import Names, names_in
 
 #: First word of a pool's name by role; the optimizer's plain values have another.

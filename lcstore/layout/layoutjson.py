@@ -41,7 +41,7 @@ from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import FRAMEWORKS
 from lcstore.state.jaxkeys import WIDTHS
 from lcstore.state.names import Name, is_component
-from lcstore.state.torchsays import NO_NOTES, Made, Notes, checked_context
+from lcstore.state.torchobjects import NO_NOTES, Made, Notes, checked_context
 from lcstore.state.tree import structure_names
 
 FORMAT: Final = 0

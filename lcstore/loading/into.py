@@ -24,7 +24,7 @@ from lcstore.loading.torchload import (
 )
 from lcstore.state.frameworks import convert_like, is_array, to_host
 from lcstore.state.names import Component, Name, format_name
-from lcstore.state.torchsays import is_made, is_optimizer, parameters_of, parts_of
+from lcstore.state.torchobjects import is_made, is_optimizer, parameters_of, parts_of
 from lcstore.state.torchtensors import is_shard
 from lcstore.state.tree import MISSING
 

@@ -15,7 +15,7 @@ import numpy as np
 from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import from_host, is_instance, memory_of
 from lcstore.state.names import Name, format_name
-from lcstore.state.torchsays import is_optimizer, parameters_of
+from lcstore.state.torchobjects import is_optimizer, parameters_of
 from lcstore.state.torchtensors import is_shard
 from lcstore.state.wrappers import bare, bare_name, renamed
 from lcstore.units import SHOWN, listed

@@ -27,7 +27,7 @@ from lcstore.state.frameworks import (
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
 from lcstore.state.numbers import is_number, number_like, number_of
-from lcstore.state.torchsays import Made, is_part, with_made
+from lcstore.state.torchobjects import Made, is_part, with_made
 from lcstore.state.tree import Selection, names_in, unflatten
 
 

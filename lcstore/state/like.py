@@ -20,7 +20,7 @@ from lcstore.state.cures import cure
 from lcstore.state.frameworks import is_array, is_instance, is_variable, value_of
 from lcstore.state.leaves import is_leaf
 from lcstore.state.names import Name
-from lcstore.state.torchsays import is_made, made_like, parts_of
+from lcstore.state.torchobjects import is_made, made_like, parts_of
 
 
 def is_abstract(obj: object) -> bool:

@@ -39,7 +39,7 @@ from lcstore.state.leaves import Leaf, is_leaf
 from lcstore.state.names import Name
 from lcstore.state.roles import Role
 from lcstore.state.roles import is_optimizer as in_optimizer
-from lcstore.state.torchsays import (
+from lcstore.state.torchobjects import (
     Notes,
     is_made,
     is_optimizer,

@@ -19,7 +19,7 @@ from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError, LimitError
 from lcstore.state.frameworks import cast_array, given_as
 from lcstore.state.names import Name
-from lcstore.state.torchsays import with_made
+from lcstore.state.torchobjects import with_made
 from lcstore.state.tree import flatten, unflatten
 from lcstore.tune.result import Cost
 

@@ -13,7 +13,7 @@ from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError
 from lcstore.layout.join import join
 from lcstore.layout.layout import Layout, make_layout
 from lcstore.state.frameworks import from_host
-from lcstore.state.torchsays import checked_context
+from lcstore.state.torchobjects import checked_context
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write.entries import layout_entries
