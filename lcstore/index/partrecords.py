@@ -1,4 +1,4 @@
-"""Reading records whose parts may be objects of their own, and parts of what is made of several of them."""
+"""Reading records whose parts may be objects of their own, and the parts of a shortcut."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from lcstore.index.needs import needed_arrays
 def is_taken_away(
     listing: Listing, edge: str, objects: Iterable[ObjectRef], new_layouts: Iterable[str] = ()
 ) -> bool:
-    """Return whether a collector took what a record just committed names for an interrupted write's.
+    """Return whether a collector took the objects of a new record for those of an interrupted write.
 
     Whatever is condemned after the listing, its collector lists the records once more and finds the new one.
 
@@ -96,7 +96,7 @@ def is_going(index: Index, node: str, listing: Listing) -> bool:
 
 
 def too_late(index: Index, nodes: Iterable[str]) -> set[str]:
-    """Return which of some states, just pinned, were let go of, and what they need may be going."""
+    """Return which of some states, just pinned, need what a collector may be deleting."""
     listing = index.look(BUILDING)
     retired = {name.node for name in listing.retired if name.what == markkeys.WHOLE_STATE}
     condemned, graph = {*listing.condemned}, index.graph
@@ -115,7 +115,7 @@ def come_too_late(index: Index, nodes: Iterable[str]) -> set[str]:
 def _going(
     index: Index, nodes: Iterable[str], condemned: set[markkeys.CondemnedName], *, by_names: bool = True
 ) -> set[str]:
-    """Return of which states that were let go of anything is condemned.
+    """Return those states, of some that were let go of, of which anything is condemned.
 
     With `by_names` records are read only where names leave it open.
     """

@@ -153,7 +153,7 @@ def _retirements(backend: Backend, found: Iterable[str]) -> dict[str, list[Retir
 
 
 def _kind(records: Iterable[RetiredRecord]) -> str | None:
-    """Return which reason has it that a state comes back by its name alone; None if there is none."""
+    """Return the reason for which a state comes back only where it is named; None if it has none of these."""
     begun = (begin for record in records for begin in _BY_NAME if record.reason.startswith(begin))
     return next(begun, None)
 

@@ -1,4 +1,4 @@
-"""What is said of arguments of a manager that there are not."""
+"""Hints where an argument of a manager does not exist."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def find(
     listed
         Whether a listing was just taken.
     tried
-        Whether it is only one of many to be tried.
+        Whether the state is one of several that are tried. Errors do not say then what else can be read.
 
     Raises
     ------

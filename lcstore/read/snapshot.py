@@ -62,7 +62,7 @@ class Snapshot(Mapping[str, Any]):
         self, reader: Reader, name: NodeName, exact: bool | None = None, *, tried: bool = False
     ) -> None:
         self._reader = reader
-        #: Whether it is one of many that are only tried: no error has to say what can be read instead.
+        #: Whether it is one of several that are tried: errors do not say then what else can be read.
         self._tried = tried
         self._name = name
         self._lock = RLock()

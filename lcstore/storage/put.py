@@ -15,7 +15,7 @@ _AGAIN: Final = "do the same again, which is right either way"
 
 
 def put_object(backend: Backend, key: str, data: Buffer) -> None:
-    """Store what makes nothing so: an object that a record will name, a mark that means nothing without one.
+    """Store an object that says nothing by itself: a record will name it, or it marks a node to come.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is said of methods and arguments of a store that there are not: what other tools call the same."""
+"""Hints where a method or argument of a store does not exist: the name here of what other tools call so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DEVICE: Final = (
     "`to=` says which library the arrays are of, `like=` a tree whose devices they get; or use .to(device)"
 )
-#: By the argument that there is not.
+#: By the argument that does not exist.
 UNKNOWN: Final = {
     **dict.fromkeys(("device", "map_location"), _DEVICE),
     **dict.fromkeys(("start", "stop", "end"), "a range is given as steps=range(100, 200)"),
@@ -62,7 +62,7 @@ def no_attribute(given: object, name: str) -> AttributeError:
 
 
 def hinting(*methods: str) -> Callable[[C], C]:
-    """Have methods of a class say of arguments that there are not what there is instead."""
+    """Have methods of a class say of arguments that do not exist what to use instead."""
 
     def decorated(cls: C) -> C:
         for name in methods:
@@ -73,7 +73,7 @@ def hinting(*methods: str) -> Callable[[C], C]:
 
 
 def hinted(called: str) -> Callable[[F], F]:
-    """Have a function, which users call so, say of arguments that there are not what there is instead."""
+    """Have a function, which users call so, say of arguments that do not exist what to use instead."""
 
     def decorated(function: F) -> F:
         signature = inspect.signature(function)

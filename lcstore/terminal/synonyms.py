@@ -1,4 +1,4 @@
-"""What is said of commands and options that there are not: what other tools call the same."""
+"""Hints where a command or an option does not exist: the name here of what other tools call so."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _with_url(hint: str, typed: list[str]) -> str:
 
 
 class Commands(TyperGroup):
-    """The commands, and what is said of one that there is not."""
+    """The commands, and a hint where one does not exist."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that was typed."""

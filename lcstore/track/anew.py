@@ -27,7 +27,7 @@ _PRUNED: Final = 16
 
 
 def fall_of(moved: float, now: Array, unit: int, *, leaps: bool) -> int | None:
-    """Return by how many octaves weights may fall that moved so far, as those at `now` in the sample.
+    """Return by how many octaves weights may fall before they are set anew, by how far they moved.
 
     A delta is off by a part of how far they moved. Where they `leap` or rest, its step sizes tell nothing.
     None: however far, as a delta is right for them.

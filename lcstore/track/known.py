@@ -81,7 +81,7 @@ class Known(NamedTuple):
     left: int = _REMEMBERED
 
     def follow(self, previous: float, moved: float, *, rows: bool) -> tuple[float, Known]:
-        """Return the update scale as `stepsizes.follow` does, who knows what it was before it fell.
+        """Return the update scale as `stepsizes.follow` does, given what it was before it fell.
 
         Two saves may be close together, as one that is made because the machine goes, or the first after a
         resume, and those after them as far apart as ever. What there was before a resume is not known.
