@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -44,15 +44,13 @@ class Harm(NamedTuple):
         return (True, 0) if self.tensors is None else (False, int(self.tensors.sum()))
 
 
-#: None where everything can be had.
-State: TypeAlias = Harm | None
 #: Of a node that no path leads to.
 NOWHERE: Final = Harm(None, NO_PATH)
 
 
-def weight_of(state: State) -> tuple[bool, int]:
-    """Return what decides which of two states is the better."""
-    return (False, 0) if state is None else state.weight
+def weight_of(harm: Harm | None) -> tuple[bool, int]:
+    """Return what decides which of two harms is the lesser; None is the least."""
+    return (False, 0) if harm is None else harm.weight
 
 
 @dataclass
@@ -111,29 +109,29 @@ class Judge:
 
     # Along paths ----------------------------------------------------------------------------------------
 
-    def read(self, *, around: bool = False) -> dict[str, State]:
-        """Return the state that readers find of each node to which a path leads.
+    def read(self, *, around: bool = False) -> dict[str, Harm | None]:
+        """Return the harm to what readers find of each node to which a path leads; None where it is whole.
 
-        With `around` it is the best that readers find on their ways around edges that are damaged. As they
+        With `around` it is the least that readers find on their ways around edges that are damaged. As they
         do, it leaves out what spoiled a kept state, edge by edge, until that leads to no other edges.
         """
-        states = self._read(frozenset())
-        found, avoided = states, frozenset[str]()
+        harms = self._read(frozenset())
+        found, avoided = harms, frozenset[str]()
         while around:
-            new = self._culprits(states, found) - avoided
+            new = self._culprits(harms, found) - avoided
             if not new:
                 break
             avoided |= new
             found = self._read(avoided)
-            states |= {n: s for n, s in found.items() if weight_of(s) < weight_of(states.get(n, NOWHERE))}
-        return states
+            harms |= {n: h for n, h in found.items() if weight_of(h) < weight_of(harms.get(n, NOWHERE))}
+        return harms
 
-    def _culprits(self, states: Mapping[str, State], found: Mapping[str, State]) -> set[str]:
+    def _culprits(self, harms: Mapping[str, Harm | None], found: Mapping[str, Harm | None]) -> set[str]:
         """Return the edges that spoil, on the paths last found, kept states that no path gave so far."""
-        lost = [n for n in self.store.kept if self.missing(n, states.get(n, NOWHERE)) is not None]
-        harms = [(node, self.missing(node, found.get(node, NOWHERE))) for node in lost]
+        lost = [n for n in self.store.kept if self.missing(n, harms.get(n, NOWHERE)) is not None]
+        lacking = [(node, self.missing(node, found.get(node, NOWHERE))) for node in lost]
         links = self.store.links
-        return {_name_of(h.cause, links) for node, h in harms if h and self._depends(node, h)} - {""}
+        return {_name_of(h.cause, links) for node, h in lacking if h and self._depends(node, h)} - {""}
 
     def _depends(self, node: str, harm: Harm) -> bool:
         """Return whether another path may give what a node lacks: what it sets, only one that leads back."""
@@ -144,8 +142,8 @@ class Judge:
         kept = any(effect.carry(bad, own.layout, False).any() for effect in on)
         return kept or bool((bad & ~own.effect.sets).any())
 
-    def _read(self, damaged: Container[str]) -> dict[str, State]:
-        """Return the state of each node over the cheapest path, edges of some names being a last resort."""
+    def _read(self, damaged: Container[str]) -> dict[str, Harm | None]:
+        """Return the harm to each node over the cheapest path, edges of some names being a last resort."""
         graph = self.store.graph
 
         def avoided(ref: EdgeRef) -> int:
@@ -156,40 +154,40 @@ class Judge:
         for path in paths.values():
             if path.last is not None:
                 after[path.last.base].append(path.last)
-        states: dict[str, State] = {ROOT: None}
+        harms: dict[str, Harm | None] = {ROOT: None}
         queue = deque([ROOT])
         while queue:
             node = queue.popleft()
             for ref in after[node]:
-                states[ref.target] = self.go(states[node], ref)
+                harms[ref.target] = self.go(harms[node], ref)
                 queue.append(ref.target)
         closed = [node for node in graph.nodes if node not in paths or paths[node].avoided]
         if closed:
             open_paths = TwoWayPaths(ref for ref in self.store.refs() if not avoided(ref)).all()
             for node in closed:
-                self._go_around(node, path_in(open_paths, node), states)
-        del states[ROOT]
-        return states
+                self._go_around(node, path_in(open_paths, node), harms)
+        del harms[ROOT]
+        return harms
 
-    def _go_around(self, node: str, path: Sequence[EdgeRef] | None, states: dict[str, State]) -> None:
-        """Improve on the state of a node that is read over a path which leads past it and back.
+    def _go_around(self, node: str, path: Sequence[EdgeRef] | None, harms: dict[str, Harm | None]) -> None:
+        """Lessen the harm to a node, where a path that leads past it and back gives more of it.
 
         What such a path loses is read over the one that leads forward.
         """
         if path is None or node not in self.store.own:
             return
-        state: State = None
+        harm: Harm | None = None
         for ref in path:
-            state = self.go_back(state, ref) if ref.backward else self.go(state, ref)
-        forward = states.get(node, NOWHERE)
-        if state is not None and forward is not None and state.tensors is not None:
-            bad = state.tensors & (True if forward.tensors is None else forward.tensors)
-            state = Harm(bad, forward.cause) if bad.any() else None
-        if weight_of(state) < weight_of(forward):
-            states[node] = state
+            harm = self.go_back(harm, ref) if ref.backward else self.go(harm, ref)
+        forward = harms.get(node, NOWHERE)
+        if harm is not None and forward is not None and harm.tensors is not None:
+            bad = harm.tensors & (True if forward.tensors is None else forward.tensors)
+            harm = Harm(bad, forward.cause) if bad.any() else None
+        if weight_of(harm) < weight_of(forward):
+            harms[node] = harm
 
-    def go(self, base: State, ref: EdgeRef) -> State:
-        """Return the state behind an edge, given that before it."""
+    def go(self, base: Harm | None, ref: EdgeRef) -> Harm | None:
+        """Return the harm behind an edge, given that before it."""
         own = self.store.own.get(ref.target)
         if own is None:
             return Harm(None, self._unusable(ref.target))
@@ -210,8 +208,8 @@ class Judge:
             return Harm(here | before, base.cause)
         return Harm(here, self._cause(link) or self._cause(own) or link.key)
 
-    def go_back(self, target: State, ref: EdgeRef) -> State:
-        """Return the state of the base of an edge that is gone over backward, given that of its target."""
+    def go_back(self, target: Harm | None, ref: EdgeRef) -> Harm | None:
+        """Return the harm to the base of an edge that is gone over backward, given that to its target."""
         link, base = self.store.link(ref), self.store.own.get(ref.base)
         if link is None or base is None:
             return Harm(None, self.store.key_of(ref))
@@ -229,17 +227,17 @@ class Judge:
     def missing(
         self,
         node: str,
-        state: State,
+        harm: Harm | None,
         *,
         exact: bool | None = None,
         stripped: Collection[str] | None = None,
-    ) -> State:
+    ) -> Harm | None:
         """Return what a restore of a node lacks.
 
         Parameters
         ----------
-        node, state
-            A node, and its track behind the path that is taken; `Harm` of cause `NO_PATH` where none is.
+        node, harm
+            A node, and what its track lacks over the path that is taken; `NOWHERE` where none is.
         exact, stripped
             Whether its exact value counts where it was saved, and which pools are let go; as the marks of the
             store say if not given.
@@ -247,7 +245,7 @@ class Judge:
         own, marks = self.store.own.get(node), self.store.marks
         if own is None:
             return Harm(None, self._unusable(node))
-        if state is None and not self.is_hurt(own):
+        if harm is None and not self.is_hurt(own):
             return None
         record = self.store.records[node]
         hurt = self.damage.objects.get(own.id, set())
@@ -262,11 +260,11 @@ class Judge:
         tracked = ~exactly & ~gone
         if tracked.any() and self.sets_all(own, tracked):
             bad |= tracked & self.hurt(own)
-        elif tracked.any() and state is not None:
-            if state.tensors is None:
-                return state
-            if (tracked & state.tensors).any():
-                bad, cause = bad | (tracked & state.tensors), state.cause
+        elif tracked.any() and harm is not None:
+            if harm.tensors is None:
+                return harm
+            if (tracked & harm.tensors).any():
+                bad, cause = bad | (tracked & harm.tensors), harm.cause
         return Harm(bad, cause or own.key) if bad.any() else None
 
     def exact_of(self, node: str) -> Array:

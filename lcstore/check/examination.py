@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.check.damage import NOWHERE, Damage, Harm, Judge, State
+from lcstore.check.damage import NOWHERE, Damage, Harm, Judge
 from lcstore.check.findings import Findings, Level, Severity, VerifyReport, ranges_of
 from lcstore.check.going import needed
 from lcstore.check.looker import Need, check_leaves
@@ -292,11 +292,11 @@ class Examination:
 
     def _states(self) -> None:
         """Find out which kept states cannot be restored, and tell of those that nothing else explains."""
-        states = self.judge.read()
-        around: Mapping[str, State] | None = None
-        cut_off = {node for node in self.store.kept if node not in states}
+        harms = self.judge.read()
+        around: Mapping[str, Harm | None] | None = None
+        cut_off = {node for node in self.store.kept if node not in harms}
         for node in self.store.kept:
-            harm = self.judge.missing(node, states.get(node, NOWHERE))
+            harm = self.judge.missing(node, harms.get(node, NOWHERE))
             if harm is not None:
                 if around is None:  # seldom: only where something is damaged
                     around = self.judge.read(around=True)
@@ -308,7 +308,7 @@ class Examination:
                         self.kept_in_part.add(node)
                     elif rest_of(self.judge, node, left):
                         self.let_go_in_part.add(node)
-            elif states.get(node) is not None and self.judge.missing(node, states[node], exact=False):
+            elif harms.get(node) is not None and self.judge.missing(node, harms[node], exact=False):
                 name = self.store.graph.nodes[node]
                 self.findings.add("warning", "track", keys.node_key(name), _NO_TRACK, step=name.step)
         self._cut_off(cut_off)

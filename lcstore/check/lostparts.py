@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lcstore.check.damage import Judge, State
+from lcstore.check.damage import Harm, Judge
 from lcstore.format import markkeys
 from lcstore.index.links import Link
 from lcstore.layout.qualified import stem_of
@@ -12,7 +12,7 @@ from lcstore.layout.specs import is_optimizer_pool
 from lcstore.read.node import spared
 
 
-def let_go_of(judge: Judge, node: str, state: State) -> tuple[str, ...]:
+def let_go_of(judge: Judge, node: str, harm: Harm | None) -> tuple[str, ...]:
     """Return what a state has to be without: ``"exact"``, ``"pool.<pool>"``, or all of it, ``"state"``.
 
     A state without its weights or buffers is none: nothing can go on from it, so it must not be the latest,
@@ -22,33 +22,33 @@ def let_go_of(judge: Judge, node: str, state: State) -> tuple[str, ...]:
     ----------
     judge
         What damage comes to.
-    node, state
-        A node, and its track behind the path that is taken.
+    node, harm
+        A node, and what its track lacks over the path that is taken.
     """
-    if judge.missing(node, state) is None:
+    if judge.missing(node, harm) is None:
         return ()
     own, marks = judge.store.own.get(node), judge.store.marks
     for exact, strips in ((False, False), (True, True), (False, True)) if own is not None else ():
         assert own is not None
         counts = exact and node not in marks.inexact
-        pools = lost_pools(own, judge.missing(node, state, exact=counts)) if strips else set()
+        pools = lost_pools(own, judge.missing(node, harm, exact=counts)) if strips else set()
         if pools is None or not all(map(is_optimizer_pool, pools)):
             continue
         stripped = marks.stripped.get(node, frozenset()) | pools
-        if judge.missing(node, state, exact=counts, stripped=stripped) is None:
+        if judge.missing(node, harm, exact=counts, stripped=stripped) is None:
             found = () if exact else (markkeys.EXACT_VALUE,)
             return (*found, *map(markkeys.pool_of, sorted(pools)))
     return (markkeys.WHOLE_STATE,)
 
 
-def rest_of(judge: Judge, node: str, harm: State) -> str:
+def rest_of(judge: Judge, node: str, harm: Harm | None) -> str:
     """Return what of a state needs nothing that is lost, as ``names='replay'``; "" where all does."""
     own = judge.store.own.get(node)
     pools = None if own is None else lost_pools(own, harm)
     return "" if own is None or not pools else spared(own.layout, pools)
 
 
-def lost_pools(own: Link, harm: State) -> set[str] | None:
+def lost_pools(own: Link, harm: Harm | None) -> set[str] | None:
     """Return the pools of the tensors that a state lacks; None where all of it is lacking."""
     if harm is None:
         return set()

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.check.astray import stops_a_repair, way_back
-from lcstore.check.damage import NOWHERE, Harm, State
+from lcstore.check.damage import NOWHERE, Harm
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
 from lcstore.check.lostparts import let_go_of, rest_of
@@ -220,9 +220,9 @@ class _Repair:
         """Plan everything."""
         self._condemn_objects()
         self._condemn_edges()
-        states = self._give_paths(self.judge.read(around=True))  # first: what stands on them is not lost
+        harms = self._give_paths(self.judge.read(around=True))  # first: what stands on them is not lost
         for node in self.store.kept:
-            self._let_go(node, states.get(node, NOWHERE))
+            self._let_go(node, harms.get(node, NOWHERE))
 
     # Edges ----------------------------------------------------------------------------------------------
 
@@ -251,9 +251,9 @@ class _Repair:
 
     # States ---------------------------------------------------------------------------------------------
 
-    def _let_go(self, node: str, state: State) -> None:
+    def _let_go(self, node: str, track: Harm | None) -> None:
         """Let go of what a state lacks: its exact value, moments, or all of it."""
-        going, harm = let_go_of(self.judge, node, state), self.judge.missing(node, state)
+        going, harm = let_go_of(self.judge, node, track), self.judge.missing(node, track)
         rest = rest_of(self.judge, node, harm)
         for what in going:
             assert harm is not None
@@ -281,18 +281,18 @@ class _Repair:
             self._note("unpin", made[-1].key(), f"pin {pin!r} was taken from it: it is lost", step)
         store.see(replace(store.marks, pinned=store.marks.pinned - {node}))
 
-    def _give_paths(self, states: dict[str, State]) -> dict[str, State]:
+    def _give_paths(self, harms: dict[str, Harm | None]) -> dict[str, Harm | None]:
         """Add an edge from the root to each state that sets everything itself and has no path.
 
-        Return what is read of the states then.
+        Return the harm to what is read of each state then.
         """
         for node in sorted(self.store.kept, key=lambda node: self.store.graph.nodes[node].order):
             own = self.store.own.get(node)
-            state = states.get(node, NOWHERE)
-            lame = state is not None and state.tensors is None
+            harm = harms.get(node, NOWHERE)
+            lame = harm is not None and harm.tensors is None
             if own is None or not lame or not self.judge.sets_all(own):
                 continue
-            if self.judge.missing(node, state) is not None:
+            if self.judge.missing(node, harm) is not None:
                 continue
             columns = own.columns
             same = columns.but(op=np.full_like(columns.op, OWN), shift=np.zeros_like(columns.shift))
@@ -303,9 +303,9 @@ class _Repair:
             if self.store.below(keys.COPIES):
                 self.backend.put(keys.copy_key(keys.edge_stem(key)), record.to_bytes())
             self.judge.add(record)  # what stands on the state has a path with it
-            states = self.judge.read(around=True)
+            harms = self.judge.read(around=True)
             self._note("anchor", key, "it sets everything itself, and now has a path that says so", own.step)
-        return states
+        return harms
 
     # Marks ----------------------------------------------------------------------------------------------
 
