@@ -85,7 +85,7 @@ def redundant_of(
     """
 
     def found(contents: Contents) -> list[str]:
-        unpinned = [(node, what) for node, what in going if node not in contents.marks.pinned]
+        unpinned = [(node, what) for node, what in going if node not in contents.marks.held]
         let_go(contents, unpinned)
         verdict = judge(contents, index.layout, durability)
         places = {node: place for place, (node, _) in enumerate(unpinned)}

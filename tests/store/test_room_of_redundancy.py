@@ -182,6 +182,20 @@ def test_a_store_that_made_room_of_parity_is_copied_also_once_its_states_are_bac
         assert not found(store)
 
 
+@pytest.mark.parametrize("blocks", range(4))
+def test_what_was_brought_back_is_let_go_of_again_on_a_full_disk(objects, blocks):
+    """The pin by which it came back counted as one of a user: no later night let go of anything."""
+    disk = Disk.fresh(objects)
+    with opened(disk) as store:
+        store.retain("latest:2")
+        assert store.unretire().brought_back
+        store.pin(3)
+        disk.blocks = disk.used + blocks
+        store.retain("latest:2")
+        assert store.steps() == [3, 10, 11]
+        assert not found(store)
+
+
 def test_what_was_pinned_meanwhile_and_what_is_kept_keeps_all_that_is_redundant_of_it(objects):
     disk = Disk.fresh(objects)
     with opened(disk) as store:
