@@ -18,7 +18,7 @@ from lcstore.manager.ranked import is_left_out
 from lcstore.manager.resumed import Resumed
 from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
 from lcstore.manager.tending import Tending
-from lcstore.manager.unsaved import Evaluations, tell_end
+from lcstore.manager.unsaved import Evaluations
 from lcstore.ranks import rank
 from lcstore.retention import Retention
 from lcstore.retention.parse import as_rule
@@ -318,7 +318,7 @@ class CheckpointManager:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            tell_end(self.store.url, self._offered, self._last)
+            self._evaluations.ended(self._offered, self._last)
         try:
             if self._tending is not None and not self._notice.is_given:
                 self._tending.finish()

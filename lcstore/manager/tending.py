@@ -20,6 +20,8 @@ _LEAST_PAUSE: Final = 60.0
 _PAUSE: Final = 20.0
 #: Seconds that a compaction may take; the next one goes on.
 _LONGEST: Final = 60.0
+#: The part of a grace that lies between two collections: so long can a rule that was wrong be undone.
+_TO_UNDO: Final = 1 / 8
 
 
 class Tending:
@@ -37,7 +39,7 @@ class Tending:
         self._opened = opened
         self._keep = keep
         self._thread: threading.Thread | None = None
-        self._next = 0.0
+        self._next = self._next_collection = 0.0
         self._told: set[str] = set()
 
     def begin(self) -> None:
@@ -71,8 +73,10 @@ class Tending:
         except NotFoundError:  # the first save is still under way
             return
         with opened as store:
-            # What was let go of earlier is deleted first, so that what goes now can be brought back.
-            store.collect()
+            # What was let go of earlier is condemned first, so that what goes now can be brought back.
+            if time.monotonic() >= self._next_collection:
+                grace = store.collect().grace_seconds
+                self._next_collection = time.monotonic() + _TO_UNDO * grace
             report = store.retain(self._keep)
             for note in report.notes:
                 if note not in self._told:

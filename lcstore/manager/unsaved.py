@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, Final
 
 from lcstore.retention import BestN, Retention
 
 _log: Final = logging.getLogger("lcstore")
 
+#: A loop of more steps than this goes over batches and not over epochs.
+_EPOCHS: Final = 1000
+
 
 class Evaluations:
     """Tells once where an evaluation is lost that a rule would have kept: no save was due at its step.
 
-    That is of metrics given now and then, as those of a held-out set. One that is given at each step, as a
-    loss of the training is, has a value much like the one that is saved next.
+    That is of metrics given now and then, as those of a held-out set, at once. Of one that is given at most
+    steps it is at the end of a loop over epochs: the loss of a batch is much like the one that is saved next.
 
     Parameters
     ----------
@@ -30,6 +34,7 @@ class Evaluations:
         self._url = url
         self._rules = [part for part in (rule.parts if rule else ()) if isinstance(part, BestN)]
         self._best: dict[str, float] = {}
+        self._missed: dict[str, tuple[float, int]] = {}
         self._steps, self._given = 0, 0
 
     def offered(self, step: int, metrics: Mapping[str, float] | None, *, saved: bool) -> None:
@@ -38,15 +43,32 @@ class Evaluations:
         known = metrics if isinstance(metrics, Mapping) else {}  # a save refuses what is none
         judged = [rule for rule in self._rules if rule.metric in known]
         self._given += bool(judged)
-        if not (saved or 2 * self._given <= self._steps):
-            return  # nor is a number asked of a GPU at each step
+        mostly = 2 * self._given > self._steps
         for rule in judged:
-            value = _value(known[rule.metric]) * (1 if rule.mode == "max" else -1)
+            name, metric = rule.metric, known[rule.metric]
+            if mostly and not saved and not isinstance(metric, Real):
+                continue  # no number is asked of a GPU at each step
+            value = _value(metric) * (1 if rule.mode == "max" else -1)
+            if not value > self._best.get(name, -math.inf):
+                continue
+            if saved:
+                self._best[name] = value
+            elif mostly:
+                self._missed[name] = max(self._missed.get(name, (value, step)), (value, step))
+            else:
+                self._tell(step, rule)
+
+    def ended(self, offered: int | None, last: int | None) -> None:
+        """Tell of the last step that was offered, and of the best of a loop over epochs, if not saved."""
+        if offered not in (None, last):
+            _log.warning(
+                "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, give "
+                "force=True to the save of its last step", self._url, offered, last,
+            )  # fmt: skip
+        for rule in self._rules if self._steps <= _EPOCHS else []:
+            value, step = self._missed.get(rule.metric, (-math.inf, 0))
             if value > self._best.get(rule.metric, -math.inf):
-                if saved:
-                    self._best[rule.metric] = value
-                else:
-                    self._tell(step, rule)
+                self._tell(step, rule)
 
     def _tell(self, step: int, rule: BestN) -> None:
         self._rules = []
@@ -63,12 +85,3 @@ def _value(metric: Any) -> float:
         return float(metric)
     except Exception:  # as of an array that its library has given away: nothing of it is saved here
         return math.nan
-
-
-def tell_end(url: str, offered: int | None, last: int | None) -> None:
-    """Tell that a loop ended with a step that is not saved, if it did."""
-    if offered not in (None, last):
-        _log.warning(
-            "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, give "
-            "force=True to the save of its last step", url, offered, last,
-        )  # fmt: skip

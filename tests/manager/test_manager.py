@@ -146,10 +146,26 @@ def test_a_good_evaluation_that_no_save_is_due_for_is_told_once(tmp_path, caplog
     assert "force=True" in told
 
 
+@pytest.mark.parametrize(("epochs", "told"), [(19, 1), (1200, 0)])
+def test_the_best_epoch_is_told_at_the_end_where_each_has_the_metric(epochs, told, tmp_path, caplog):
+    """One of each batch is much the same at the next save; the best epoch of 20 was lost without a word."""
+    weight = np.zeros((64, 64), np.float32)
+    with (
+        caplog.at_level("WARNING", "lcstore"),
+        lcstore.CheckpointManager(tmp_path / "run", every=600, keep="latest:2 | best:2:acc:max") as manager,
+    ):
+        for epoch in range(epochs):
+            accuracy = float("nan") if epoch == 3 else 0.5 + 0.01 * (epoch == 8)
+            manager.save(epoch, {"model": {"weight": weight}}, metrics={"acc": accuracy})
+        assert "so far" not in caplog.text
+    said = [record.getMessage() for record in caplog.records if "so far" in record.getMessage()]
+    assert len(said) == told
+    assert all("step 8, with the best 'acc' so far, is not saved" in text for text in said)
+
+
 @pytest.mark.parametrize(
     ("every", "how"),
     [
-        (1, {}),  # at each step: the next save has much the same
         (5, {"keep": "latest:2"}),
         (5, {"force": lambda step: step % 5 == 0}),
         (30, {}),
@@ -407,6 +423,21 @@ def test_what_is_not_kept_is_let_go_of_beside_the_loop():
         manager._tending.finish()
         assert manager.all_steps() == [0, 10, 11, 12]
         assert all(manager.restore(step)["epoch"] == step for step in manager.all_steps())
+
+
+def test_what_a_wrong_rule_let_go_of_can_be_brought_back_for_longer_than_a_minute():
+    """The next round, a minute later, condemned it."""
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=1, keep="latest:2") as manager:
+        for step in range(12):
+            saved_alone(manager, step)
+            manager._tending.finish()
+            manager._tending._next = 0
+    with lcstore.open(backend, "r+") as store:
+        assert len(store.steps()) < 12
+        assert not backend.list("condemned")
+        store.unretire()
+        assert store.steps() == [*range(12)]
 
 
 def stored(keep, steps: int) -> tuple[int, int]:
