@@ -123,7 +123,7 @@ class CheckpointManager:
             return open_store(url, "r+", **(options | {"grace": None}))  # it is a store by then
 
         self._tending = None if rule is None else Tending(opened, rule)
-        self._evaluations = Evaluations(self.store.url, rule)
+        self._evaluations = Evaluations(self.store, rule)
         self._notice = Notice(preempted)
         self._answered = False
 

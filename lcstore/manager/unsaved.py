@@ -5,15 +5,20 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, Final
 
+import numpy as np
+
+from lcstore.errors import LcstoreError
 from lcstore.retention import BestN, Retention
+from lcstore.store.store import Store
 
 _log: Final = logging.getLogger("lcstore")
 
 #: A loop of more steps than this goes over batches and not over epochs.
 _EPOCHS: Final = 1000
+#: Numbers that are at hand, while one on a GPU has to be waited for.
+_KNOWN: Final = (int, float, np.number)
 
 
 class Evaluations:
@@ -24,20 +29,20 @@ class Evaluations:
 
     Parameters
     ----------
-    url
-        The store.
+    store
+        Where the states are: what earlier processes saved may be better.
     rule
         What is kept; None: everything.
     """
 
-    def __init__(self, url: str, rule: Retention | None) -> None:
-        self._url = url
+    def __init__(self, store: Store, rule: Retention | None) -> None:
+        self._store = store
         self._rules = [part for part in (rule.parts if rule else ()) if isinstance(part, BestN)]
         self._best: dict[str, float] = {}
         self._missed: dict[str, tuple[float, int]] = {}
         self._steps, self._given = 0, 0
 
-    def offered(self, step: int, metrics: Mapping[str, float] | None, *, saved: bool) -> None:
+    def offered(self, step: int, metrics: Mapping[str, Any] | None, *, saved: bool) -> None:
         """Take in the metrics of a step, and whether it is saved."""
         self._steps += 1
         known = metrics if isinstance(metrics, Mapping) else {}  # a save refuses what is none
@@ -46,9 +51,9 @@ class Evaluations:
         mostly = 2 * self._given > self._steps
         for rule in judged:
             name, metric = rule.metric, known[rule.metric]
-            if mostly and not saved and not isinstance(metric, Real):
+            if mostly and not saved and not isinstance(metric, _KNOWN):
                 continue  # no number is asked of a GPU at each step
-            value = _value(metric) * (1 if rule.mode == "max" else -1)
+            value = _value(metric) * _sign(rule)
             if not value > self._best.get(name, -math.inf):
                 continue
             if saved:
@@ -56,27 +61,38 @@ class Evaluations:
             elif mostly:
                 self._missed[name] = max(self._missed.get(name, (value, step)), (value, step))
             else:
-                self._tell(step, rule)
+                self._tell(step, rule, value)
 
     def ended(self, offered: int | None, last: int | None) -> None:
         """Tell of the last step that was offered, and of the best of a loop over epochs, if not saved."""
         if offered not in (None, last):
             _log.warning(
-                "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, give "
-                "force=True to the save of its last step", self._url, offered, last,
+                "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, "
+                "give force=True to the save of its last step", self._store.url, offered, last,
             )  # fmt: skip
         for rule in self._rules if self._steps <= _EPOCHS else []:
             value, step = self._missed.get(rule.metric, (-math.inf, 0))
             if value > self._best.get(rule.metric, -math.inf):
-                self._tell(step, rule)
+                self._tell(step, rule, value)
 
-    def _tell(self, step: int, rule: BestN) -> None:
+    def _tell(self, step: int, rule: BestN, value: float) -> None:
+        try:
+            best = self._store.info(f"best:{rule.metric}:{rule.mode}").metrics[rule.metric]
+            self._best[rule.metric] = _value(best) * _sign(rule)
+        except LcstoreError:  # no state has the metric
+            self._best[rule.metric] = -math.inf
+        if value <= self._best[rule.metric]:
+            return
         self._rules = []
         _log.warning(
             "%s: step %d, with the best %r so far, is not saved, as no save is due: %s finds saved steps "
             "alone. To save all that are evaluated, give force=True to their saves",
-            self._url, step, rule.metric, rule,
+            self._store.url, step, rule.metric, rule,
         )  # fmt: skip
+
+
+def _sign(rule: BestN) -> int:
+    return 1 if rule.mode == "max" else -1
 
 
 def _value(metric: Any) -> float:

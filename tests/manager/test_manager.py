@@ -146,6 +146,18 @@ def test_a_good_evaluation_that_no_save_is_due_for_is_told_once(tmp_path, caplog
     assert "force=True" in told
 
 
+def test_what_an_earlier_process_saved_may_be_better(tmp_path, caplog):
+    with lcstore.CheckpointManager(tmp_path / "run", every=30, keep="latest:2 | best:2:val") as manager:
+        manager.save(0, state(0), metrics={"val": 0.1})
+    with lcstore.CheckpointManager(tmp_path / "run", every=30, keep="latest:2 | best:2:val") as manager:
+        manager.resume()
+        for step in range(1, 29):
+            manager.save(step, state(step), metrics={"val": 9.0} if step % 5 == 0 else None)
+        assert "so far" not in caplog.text
+        manager.save(29, state(29), metrics={"val": 0.01})
+    assert "step 29, with the best 'val' so far, is not saved" in caplog.text
+
+
 @pytest.mark.parametrize(("epochs", "told"), [(19, 1), (1200, 0)])
 def test_the_best_epoch_is_told_at_the_end_where_each_has_the_metric(epochs, told, tmp_path, caplog):
     """One of each batch is much the same at the next save; the best epoch of 20 was lost without a word."""
