@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -141,6 +142,7 @@ def test_bench_makes_one_table(url, tmp_path):
     assert "2 files, 32.0 KiB of tensors" in result.stdout
     assert [line.split()[0] for line in result.stdout.splitlines()[1:3]] == ["method", "balanced"]
     assert "deltas" in result.stdout
+    assert re.search(r"A store of these takes [\d.]+ KiB under balanced: with parity", result.stdout)
     alone = call("bench", tmp_path / "files" / "step0.npz", "--policy", "balanced").stdout
     assert "One file shows the anchor alone" in alone
     said = json.loads(call("bench", tmp_path / "files", "--policy", "balanced", "--json").stdout)

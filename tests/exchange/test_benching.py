@@ -44,9 +44,16 @@ def test_deltas_of_several_files(files):
     assert sizes == sorted(sizes, reverse=True)
     assert errors == sorted(errors)
     assert sizes[2] < report.bytes_others / 10
-    lcstore.import_files(files, files / "store", policy=settled(PRESETS["balanced"]))  # as of a long run
+    usual = settled(PRESETS["balanced"])  # as of a long run
+    lcstore.import_files(files, files / "store", policy=usual, durability=lcstore.Durability())
     with lcstore.open(files / "store", "r") as store:
         stored = store.restore(3)["fc.weight"]
+        total = store.stats().bytes_stored["total"]
+    balanced = found["balanced"]
+    told = balanced.bytes_first + balanced.bytes_others + balanced.bytes_protection
+    assert told == pytest.approx(total, rel=0.03)  # layouts, and the record of the store
+    assert told > 1.3 * (balanced.bytes_first + balanced.bytes_others)
+    assert not found["zstd"].bytes_protection
     given = np.load(files / "step3.npz")["fc.weight"]
     assert found["balanced"].error == pytest.approx(
         np.linalg.norm(stored - given) / np.linalg.norm(given), rel=1e-4

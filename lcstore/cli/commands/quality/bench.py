@@ -72,8 +72,18 @@ def _shown(report: BenchReport) -> Iterator[Table | str]:
         "Errors are those of weights in the last file, as a part of their size"
         f"{', and in how far they move from file to file' if deltas else ''}. Moments of optimizers lose "
         "something too, but not under lossless. What is not lcstore's is estimated from samples, on one "
-        "thread. A store keeps more: records, and what its durability keeps against damage."
+        "thread."
     )
+    kept = [
+        f"{size(one.bytes_first + one.bytes_others + one.bytes_protection)} under {one.name}"
+        for one in report.methods
+        if one.bytes_protection
+    ]
+    if kept:
+        yield (
+            f"A store of {'these' if deltas else 'this'} takes {', '.join(kept)}: with parity and second copies "
+            'against damage, which durability="none" leaves out. What is small is kept twice for that.'
+        )
     if not deltas:
         yield (
             "One file shows the anchor alone, which is nearly of full size. What makes checkpoints small is "
