@@ -81,8 +81,8 @@ def _shown(report: BenchReport) -> Iterator[Table | str]:
     ]
     if kept:
         yield (
-            f"A store of {'these' if deltas else 'this'} takes {', '.join(kept)}: with parity and second copies "
-            'against damage, which durability="none" leaves out. What is small is kept twice for that.'
+            f"A store of {'these' if deltas else 'this'} takes {', '.join(kept)}: with parity and second "
+            'copies against damage, which durability="none" leaves out. What is small is kept twice for that.'
         )
     if not deltas:
         yield (
