@@ -36,13 +36,13 @@ _PLAIN: Final[tuple[tuple[int, ArrayName], ...]] = (EXACT, "exact"), (SET, "set"
 Journal: TypeAlias = list[Callable[[], None]]
 
 
-class Coded(NamedTuple):
-    """What a job has found.
+class JobResult(NamedTuple):
+    """What came of the coding of a chunk.
 
     Attributes
     ----------
     chunk
-        None where there is nothing to store.
+        The coded chunk; None where there is nothing to store.
     off_grid
         Tensors that do not fit their grid.
     """
@@ -52,7 +52,7 @@ class Coded(NamedTuple):
 
 
 #: Codes one chunk. Jobs of a save may run side by side.
-Work: TypeAlias = Callable[[Journal], Coded]
+Work: TypeAlias = Callable[[Journal], JobResult]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class Coder:
                 code = partial(self.code_moments, name, tensors=of[SET], precision=precisions[role])
                 yield from (partial(code, chunk) for chunk in chunks(of[SET]))
 
-    def code_deltas(self, pool: str, chunk: int, journal: Journal) -> Coded:
+    def code_deltas(self, pool: str, chunk: int, journal: Journal) -> JobResult:
         """Code the tensors of a chunk that are added to, and move the track with them."""
         decided, (low, high) = self.decided, self.maps[pool].bounds(chunk)
         pieces = [piece for piece in self.maps[pool].pieces(chunk) if piece.tensor in decided.tables]
@@ -127,13 +127,13 @@ class Coder:
             )
             if added is None:
                 moving.undo()  # now: the levels of many chunks would be larger than their track
-                return Coded(None, {piece.tensor})
+                return JobResult(None, {piece.tensor})
             amounts[number] = added
         self.digests.more(np.array([piece.tensor for piece in pieces], np.int64), amounts)
         data = moving.frame(self.tables)
-        return Coded(None if data is None else Chunk(pool, "add", chunk, data), set())
+        return JobResult(None if data is None else Chunk(pool, "add", chunk, data), set())
 
-    def code_patterns(self, pool: str, chunk: int, journal: Journal) -> Coded:
+    def code_patterns(self, pool: str, chunk: int, journal: Journal) -> JobResult:
         """Code by how much the bit patterns of plain tensors in a chunk differ, and move the track there."""
         decided, (low, high) = self.decided, self.maps[pool].bounds(chunk)
         lies = self.maps[pool].pieces(chunk)
@@ -151,9 +151,11 @@ class Coder:
         for piece in pieces:  # and nothing else: another job may be setting what lies between
             words[piece.at : piece.at + piece.size] += moves[piece.at : piece.at + piece.size]
         self.digests.add(lies, self.pools[pool][low:high])
-        return Coded(None if data is None else Chunk(pool, "add", chunk, data), set())
+        return JobResult(None if data is None else Chunk(pool, "add", chunk, data), set())
 
-    def code_plain(self, pool: str, chunk: int, op: ArrayName, tensors: Set[int], journal: Journal) -> Coded:
+    def code_plain(
+        self, pool: str, chunk: int, op: ArrayName, tensors: Set[int], journal: Journal
+    ) -> JobResult:
         """Code the plain tensors of a chunk bit for bit, once they are laid into the track."""
         lies = self.maps[pool].pieces(chunk, tensors)
         track = self._room(lies, pool, chunk, journal)
@@ -163,11 +165,11 @@ class Coder:
         # Pieces that touch are one part: states have very many small tensors.
         values = Pieces(((low, track[low:high]) for low, high in lies.runs()), track.size, track.dtype)
         data = frame_of_values(values, "plain", None, self.tables).data
-        return Coded(Chunk(pool, op, chunk, data) if values.any_bit() else None, set())
+        return JobResult(Chunk(pool, op, chunk, data) if values.any_bit() else None, set())
 
     def code_moments(
         self, pool: str, chunk: int, journal: Journal, *, tensors: Set[int], precision: float | None
-    ) -> Coded:
+    ) -> JobResult:
         """Code moments, which have no track."""
         role, lies = self.asked.layout.pools[pool].role, self.maps[pool].pieces(chunk, tensors)
         kept = [*lies] if precision != 0 else []  # with no bits at all, they are dropped
@@ -177,9 +179,9 @@ class Coder:
         made = frame_of_values(values, role, precision or None, self.tables, matrices, fading=fading)
         for start, part in made.decoded:
             self.digests.add(lies.within(start, start + part.size).moved(-start), part)
-        return Coded(Chunk(pool, "set", chunk, made.data) if values.any_bit() else None, set())
+        return JobResult(Chunk(pool, "set", chunk, made.data) if values.any_bit() else None, set())
 
-    def code_exact(self, pool: str, chunk: int, tensors: Set[int], journal: Journal) -> Coded:
+    def code_exact(self, pool: str, chunk: int, tensors: Set[int], journal: Journal) -> JobResult:
         """Code weights or moments bit for bit, and set the track to those that are to be set.
 
         The exact values of others are stored besides what readers get.
@@ -200,7 +202,7 @@ class Coder:
         values = ReadOnce(given, high - low, self._dtype(pool), seen)
         stored = Chunk(pool, "exact", chunk, encode_lossless(values)) if values.any_bit() else None
         self.digests.more(lies.tensor[fits], found[fits])
-        return Coded(stored, {*lies.tensor[chosen & ~fits].tolist()})
+        return JobResult(stored, {*lies.tensor[chosen & ~fits].tolist()})
 
     def _values(self, pieces: Iterable[Piece], pool: str, chunk: int) -> Pieces:
         low, high = self.maps[pool].bounds(chunk)
