@@ -18,8 +18,8 @@ _ROLES: Final = frozenset[Role](get_args(Role))
 _ANEW: Final = frozenset[Role]({"first_moment", "second_moment"})
 
 
-class Made(NamedTuple):
-    """A parity to be stored: of which array, and its number there."""
+class ParityObject(NamedTuple):
+    """A parity object to be stored: of which array, its number there, and its bytes."""
 
     pool: str
     op: keys.Op
@@ -52,7 +52,7 @@ class ParityWrite:
         self._arrays: dict[tuple[str, keys.Op], _Array] = {}
         self._lock = Lock()
 
-    def add(self, pool: str, op: keys.Op, chunk: int, data: Buffer) -> Made | None:
+    def add(self, pool: str, op: keys.Op, chunk: int, data: Buffer) -> ParityObject | None:
         """Take a chunk in; return the parity that it completes."""
         if not is_covered(self.which, pool, op):
             return None
@@ -63,14 +63,14 @@ class ParityWrite:
             if place % COVERED != COVERED - 1:
                 return None
             complete, array.open = array.open, Xor()
-        return Made(pool, op, place // COVERED, complete.value())
+        return ParityObject(pool, op, place // COVERED, complete.value())
 
-    def rest(self) -> Iterator[Made]:
+    def rest(self) -> Iterator[ParityObject]:
         """Yield the parities of the chunks that none covers yet."""
         for (pool, op), array in sorted(self._arrays.items()):
             number, left = divmod(len(array.places), COVERED)
             if left:
-                yield Made(pool, op, number, array.open.value())
+                yield ParityObject(pool, op, number, array.open.value())
 
     def place(self, key: str, pool: str | None, op: keys.Op | None) -> int:
         """Return the place of an object among the chunks of its array; 0 of what is no covered chunk."""

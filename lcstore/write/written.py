@@ -22,7 +22,7 @@ from lcstore.storage.deadline import deadline
 from lcstore.storage.put import LITTLE, put_object
 from lcstore.storage.wave import Wave
 from lcstore.track.draft import Draft
-from lcstore.write.paritywrite import Made, ParityWrite
+from lcstore.write.paritywrite import ParityObject, ParityWrite
 
 
 class Written:
@@ -32,8 +32,8 @@ class Written:
     ----------
     backend
         Where to.
-    edge, part
-        Id of the edge, and name of the part. A shortcut is written as one, whatever its parts.
+    edge
+        Id of the edge.
     requests
         Threads that wait for the target: objects then go out side by side, and are there once `end` returns.
         Without, each is there when it was put.
@@ -42,6 +42,8 @@ class Written:
 
     Attributes
     ----------
+    part
+        The name of the part. A save writes one alone, and a shortcut is written as one, whatever its parts.
     refs
         The objects that the record is to name, each with its pool and array if it is of one.
     objects
@@ -56,7 +58,6 @@ class Written:
         self,
         backend: Backend,
         edge: str,
-        part: str = FIRST_PART,
         *,
         durability: Durability = NAMED["none"],
         requests: Executor | None = None,
@@ -64,7 +65,7 @@ class Written:
         self.backend = backend
         self._wave = None if requests is None else Wave(backend, requests)
         self.edge = edge
-        self.part = part
+        self.part = FIRST_PART
         self.refs: list[tuple[ObjectRef, str | None, keys.Op | None]] = []
         self.extra = 0
         self.objects = 0
@@ -119,7 +120,7 @@ class Written:
             self._put_parity(made)
         return ref
 
-    def _put_parity(self, made: Made) -> None:
+    def _put_parity(self, made: ParityObject) -> None:
         key = keys.parity_key(self.edge, qualified(self.part, made.pool), made.op, made.number)
         self.put(key, made.data, made.pool, made.op)
         with self._lock:

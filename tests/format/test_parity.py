@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.parity import COVERED, Xor, families
-from lcstore.write.paritywrite import Made, ParityWrite, covered_roles, is_covered
+from lcstore.write.paritywrite import ParityObject, ParityWrite, covered_roles, is_covered
 
 EDGE = "e" * 32
 CHUNKS = st.lists(st.binary(max_size=60), min_size=1, max_size=40)
@@ -28,7 +28,7 @@ def written(chunks: dict[int, bytes]) -> tuple[dict[str, bytes], list[ObjectRef]
     """Return an array with parity, as it is stored and as its record lists it."""
     parity, pool = ParityWrite("kept"), "weights-float32"
     stored = {}
-    made: list[Made | None] = []
+    made: list[ParityObject | None] = []
     for chunk, data in chunks.items():
         stored[keys.chunk_key(EDGE, pool, "add", chunk)] = data
         made.append(parity.add(pool, "add", chunk, data))
@@ -106,7 +106,7 @@ def test_chunks_that_are_coded_side_by_side_are_each_covered_once():
     chunks = {number: bytes([number % 251]) * (1 + number % 97) for number in range(500)}
     parity = ParityWrite("all")
 
-    def add(item: tuple[int, bytes]) -> Made | None:
+    def add(item: tuple[int, bytes]) -> ParityObject | None:
         return parity.add("first-float32", "set", *item)
 
     with ThreadPoolExecutor(8) as pool:

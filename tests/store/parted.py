@@ -81,7 +81,8 @@ class Group:
         with ThreadPoolExecutor(2) as executor:
             for host, (state, shards) in zip(self.hosts, states, strict=True):
                 draft, leaves = host.draft(state, shards, anchor=self.head is None, exact=exact)
-                written = Written(self.backend, edge, host.name)
+                written = Written(self.backend, edge)
+                written.part = host.name
                 part = write_part(
                     written, draft, leaves, executor, exact=exact, apart=host.apart, named=host.named
                 )
