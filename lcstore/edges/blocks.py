@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,8 @@ from lcstore.codec.frame import parse_frame
 from lcstore.codec.lossless import LosslessReader
 from lcstore.codec.values import decode_values
 from lcstore.coders import format as f
-from lcstore.edges.deltas import BLOCK, Delta, together
+from lcstore.edges.deltas import BLOCK, Delta, OnBlock, together
 from lcstore.errors import CorruptionError
-
-#: Takes the place of the first element of a block, and room for it, which it fills.
-Read: TypeAlias = Callable[[int, Array], None]
 
 
 def blocks(low: int, high: int, size: int) -> Iterator[tuple[int, int]]:
@@ -26,7 +23,7 @@ def blocks(low: int, high: int, size: int) -> Iterator[tuple[int, int]]:
         yield at, min(at + BLOCK, size)
 
 
-def reader(data: Buffer, count: int, dtype: np.dtype[Any], room: Room) -> Read:
+def reader(data: Buffer, count: int, dtype: np.dtype[Any], room: Room) -> OnBlock:
     """Return what fills blocks with the values of a stored frame, proved by the hash of its object.
 
     Raises
@@ -47,7 +44,7 @@ def reader(data: Buffer, count: int, dtype: np.dtype[Any], room: Room) -> Read:
     return read
 
 
-def sums(data: Buffer, count: int, dtype: np.dtype[Any], room: Room) -> Read:
+def sums(data: Buffer, count: int, dtype: np.dtype[Any], room: Room) -> OnBlock:
     """Return what fills blocks with the integers of a stored frame of a grid; errors as for `Delta`."""
     (run,) = together([Delta(data, count, dtype, 1)], room)
 
