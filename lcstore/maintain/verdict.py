@@ -44,11 +44,11 @@ class Verdict(NamedTuple):
     arrays
         The arrays that their restores read.
     nodes
-        The nodes that they pass, themselves included.
+        The nodes that these restores lead over, the kept ones included.
     edges
         Edges of which everything stays.
     ways
-        Nodes whose own edge restores go over.
+        Nodes whose own edge is on the path of a restore.
     """
 
     arrays: set[Needed]
@@ -56,34 +56,36 @@ class Verdict(NamedTuple):
     edges: set[str]
     ways: set[str]
 
-    def spares(self, stored: Stored, array: tuple[str, keys.Op]) -> bool:
+    def keeps_array(self, stored: Stored, array: tuple[str, keys.Op]) -> bool:
         """Return whether an array has to stay."""
         return stored.edge in self.edges or (stored.edge, *array) in self.arrays
 
-    def passes(self, stored: Stored) -> bool:
+    def keeps_record(self, stored: Stored) -> bool:
         """Return whether the record of an edge has to stay."""
         if stored.edge in self.edges or (stored.own and stored.target in self.nodes):
             return True
         return not stored.own and any((stored.edge, *array) in self.arrays for array in stored.arrays)
 
     def closing(self, stored: Stored) -> str | None:
-        """Return the scope that closes the way over an own edge, where nothing else of it that goes does.
+        """Return the scope that closes the way over an own edge, where no array of it that goes does so.
 
-        Its record stays, for what shortcuts leave to it; what a restore over it would go on to read may go.
+        The record stays, for what shortcuts leave to the edge. What a restore over it reads next may go.
         """
         if not stored.own or stored.edge in self.edges or stored.target in self.ways:
             return None
-        going = any(not self.spares(stored, array) for array in stored.arrays if array[1] in keys.COMPOSED)
+        going = any(
+            not self.keeps_array(stored, array) for array in stored.arrays if array[1] in keys.COMPOSED
+        )
         return None if going else markkeys.PATH
 
 
 def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durability) -> Verdict:
     """Find out what the kept states need.
 
-    Nothing is relied on that is condemned, for another collector may be deleting it, or that is not there,
-    for it may have been deleted when it seemed to be of no record; nor on an edge to a state that was let go
-    of and whose layout is lost, as nothing is read over that. A state that only such edges lead to is in
-    danger: nothing that any of its paths uses may then go.
+    What is condemned is not relied on: another collector may be deleting it. Nor is what is not there: it may
+    have been deleted when it seemed to be of no record. Nor is an edge to a state that was let go of and
+    whose layout is lost: nothing is read over that. A state that only such edges lead to is in danger:
+    nothing that any of its paths uses may then go.
 
     Raises
     ------
@@ -122,8 +124,8 @@ def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durab
 def _opening(contents: Contents, nodes: Iterable[str]) -> set[Needed]:
     """Return the arrays without which the own edges of some nodes would be closed to readers.
 
-    An edge is condemned as a path with any array that composes, be it one whose tensors are gone from all
-    kept states: it is not worth closing the way for what that takes.
+    To condemn any array that composes closes the way over its edge. What the array takes is not worth that,
+    though its tensors be gone from all kept states.
     """
     found: set[Needed] = set()
     for node in nodes:
@@ -144,11 +146,11 @@ def condemnable(contents: Contents, verdict: Verdict, orphans: set[str]) -> Iter
         yield Scope(edge, None, markkeys.WHOLE_EDGE)
     for stored in contents.stored.values():
         node = stored.target if stored.own else None
-        if not verdict.passes(stored):
+        if not verdict.keeps_record(stored):
             yield Scope(stored.edge, node, markkeys.WHOLE_EDGE)
             continue
         for array in stored.arrays:
-            if not verdict.spares(stored, array):
+            if not verdict.keeps_array(stored, array):
                 yield Scope(stored.edge, node, markkeys.array_scope(*array))
         closing = verdict.closing(stored)
         if closing is not None:
