@@ -128,7 +128,8 @@ class Collector:
             check_still(before, contents)
         scopes = list(condemnable(contents, verdict, self._orphans(contents)))
         scopes += _of_layouts(self._old_layouts(contents))
-        new = self._new(contents, scopes)
+        known = _condemned(contents)
+        new = [scope for scope in scopes if scope not in known]
         if self.dry_run:
             ripe, waiting = self._by_age(self._marked(contents, verdict), new)
             condemned, going = _condemnations(new), {*_objects(contents, ripe), *_records(contents, ripe)}
@@ -241,11 +242,6 @@ class Collector:
                 "it can be collected only in a store made with grace=0"
             )
         return {key: now - at for key, at in zip(found, created, strict=True) if at is not None}
-
-    @staticmethod
-    def _new(contents: Contents, scopes: Iterable[Scope]) -> list[Scope]:
-        known = _condemned(contents)
-        return [scope for scope in scopes if scope not in known]
 
     def _make_durable(self, contents: Contents, scopes: Sequence[Scope]) -> None:
         """Write the records again that let go of states: they have to outlive a power cut, as deletions do.
