@@ -123,13 +123,13 @@ class Collector:
         if self.is_cut_short:
             writing = [one.stored for one in left_over(self.backend)]
             self.silence = check_dead(self.backend, contents, self.least, writing, dry_run=self.dry_run)
-            before = contents
-            contents, verdict = self._judged(before)
-            check_still(before, contents)
+            first = contents
+            contents, verdict = self._judged(first)
+            check_still(first, contents)
         scopes = list(condemnable(contents, verdict, self._orphans(contents)))
         scopes += _of_layouts(self._old_layouts(contents))
-        known = _condemned(contents)
-        new = [scope for scope in scopes if scope not in known]
+        before = _condemned(contents)
+        new = [scope for scope in scopes if scope not in before]
         if self.dry_run:
             ripe, waiting = self._by_age(self._marked(contents, verdict), new)
             condemned, going = _condemnations(new), {*_objects(contents, ripe), *_records(contents, ripe)}

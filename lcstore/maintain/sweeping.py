@@ -21,7 +21,7 @@ from lcstore.write.naming import SNAPSHOT
 
 def loose_marks(contents: Contents, gone: Sequence[Scope]) -> list[str]:
     """Return the keys of the marks that nothing refers to once some things are gone."""
-    whole = _whole(gone)
+    whole = {scope.edge for scope in gone if scope.is_whole}
     nodes = {node for node, edge in contents.own.items() if edge in contents.stored and edge not in whole}
     parents = {contents.parents[node] for node in nodes}
     gone_layouts = {scope.edge for scope in gone if scope.scope == markkeys.LAYOUT}
@@ -78,7 +78,3 @@ def passed_on(backend: Backend, contents: Contents, gone: Set[str]) -> Iterator[
         with suppress(NotFoundError, CorruptionError):
             mark = read_retired(key, read_capped(backend, key, MAX_RECORD_BYTES))
             yield replace(mark, node=ends[mark.node])
-
-
-def _whole(gone: Sequence[Scope]) -> set[str]:
-    return {scope.edge for scope in gone if scope.is_whole}
