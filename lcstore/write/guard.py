@@ -63,8 +63,8 @@ class Guard:
     def is_there(self, head: NodeName, grace: float) -> bool:
         """Return whether the record of a node that the writer saved is there.
 
-        No request is made where the writer looked around a moment ago. A record that names a parent which
-        is gone stops maintenance, if its writer dies before it finds out.
+        No request is made where the writer looked around a moment ago. The writer has to know: a record
+        whose parent is gone stops maintenance, if the writer dies before it finds out.
         """
         return self._looked_lately(grace) or exists(self.backend, keys.node_key(head))
 

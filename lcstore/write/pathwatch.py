@@ -48,7 +48,7 @@ class PathWatch:
     def __init__(self, backend: Backend, index: Index) -> None:
         self.backend = backend
         self.index = index
-        #: The path, and of each of its edges what is to be looked at; its edges by their ids and by where to.
+        #: The path; what is to be looked at of each edge; the edges by their ids, and by their targets.
         self._path: list[EdgeRef] = []
         self._known: dict[EdgeRef, _Watched] = {}
         self._by_id: dict[str, EdgeRef] = {}
@@ -59,8 +59,8 @@ class PathWatch:
     def folders(self, base: str | None) -> list[str]:
         """Return the folders of the edges on the path to a node that are to be looked at.
 
-        That is the last one, and of the others those whose turn it is; of a target that keeps everything
-        several times only the latter.
+        Those are the last edge and the others whose turn it is; on a target that keeps everything several
+        times, only those whose turn it is.
         """
         self._asked = []
         try:

@@ -338,10 +338,10 @@ class Writer:
     def _is_let_go(self, base: NodeName | None, step: int) -> bool:
         """Return whether a collector takes away anything of the node just committed, or of what it stands on.
 
-        Where one does, the next state sets everything anew, and takes the place of that node.
-        Whatever it condemns from now on, it lists the records once more and finds this one. What this
-        handle committed before needs no such look, as the latest node of every run is kept: unless it was
-        retired all the same: by a repair, by a run that went on from an earlier state, or with its whole run.
+        Where one does, the next state sets everything anew, and takes the place of the node. A collector
+        that condemns anything from now on lists the records once more, and finds the node. A base that this
+        handle committed needs no such look, as the latest node of every run is kept; unless it was retired
+        all the same: by a repair, by a run that went on from an earlier state, or with its whole run.
         """
         assert self.head is not None
         record = self.index.record(self.head.node)
@@ -386,7 +386,7 @@ class Writer:
         return Listing.take(self.backend, committed(edge, more, at_once=young), self.requests)
 
     def _disown(self, name: NodeName, *, broken: bool = False) -> None:
-        """Have another state take the place of a node that is not acknowledged: what it needs may go."""
+        """Have the next state take the place of a node that is not acknowledged, as what it needs may go."""
         self._superseded.disown(name.node, "what it needs was let go of")
         if broken:
             self._superseded.let_go(self.backend, name.node)
