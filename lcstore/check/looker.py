@@ -162,7 +162,7 @@ class Batch:
 
 
 def decodes(level: Level) -> bool:
-    """Return whether a level takes the processor, and not the target alone."""
+    """Return whether objects are decoded at a level, so that the processor bounds it and not the target."""
     return level in ("decode", "restore")
 
 

@@ -64,7 +64,7 @@ def saved_by_deltas(values: Array, held: Array, cost: float) -> Array:
 
 
 def _weighed(cost: float, values: Array) -> float:
-    """Return what a byte of a delta counts, whose elements take as long to decode however wide they are."""
+    """Return what a byte of a delta counts beside a byte that is set: a narrow element decodes no quicker."""
     return cost if values.itemsize > 1 else _OF_BYTES * cost
 
 

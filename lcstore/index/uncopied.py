@@ -1,4 +1,4 @@
-"""Second copies that are missing though nothing was lost: of records after which a process was killed."""
+"""Second copies that are missing though nothing was lost: a process was killed before it stored them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from lcstore.graph.graph import Graph
 
 
 def copied_late(graph: Graph) -> dict[str, str]:
-    """Return keys of second copies, with those of what they are copies of, that may never have been stored.
+    """Return the keys of second copies that may never have been stored, with the keys of their records.
 
-    A record makes something be there, so its copy is stored after it: who is killed in between leaves one
-    without. That is the latest record of a run, one of an edge that was added, or the store's own. Whatever
-    else has a copy is named by a record that is stored after both.
+    A copy is stored after its record. A process that is killed in between leaves the record without a copy:
+    the latest of a run, that of an edge that was added, or the store's own. All else that has a copy is named
+    by a record that is stored after both.
     """
     latest = {
         (name.run, name.run_id): name for name in sorted(graph.nodes.values(), key=lambda name: name.order)

@@ -47,7 +47,7 @@ _POOL_PREFIX: Final[Mapping[Role, str]] = {
 
 
 class Entry(NamedTuple):
-    """A tensor, or a shard of one, that wants a place; any tuple of the first five will do for a tensor."""
+    """A tensor, or a shard of one, to find a place for. Of a tensor, any tuple of the first five will do."""
 
     name: Name
     shape: tuple[int, ...]

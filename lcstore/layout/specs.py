@@ -70,7 +70,7 @@ class TensorSpec(NamedTuple):
 
     @property
     def place(self) -> tuple[Name, str, int, tuple[int, ...], Shard | None]:
-        """What two tensors have in common whose pools can be added where they lie."""
+        """Where it lies. If it is the same in two layouts, their pools can be added where the tensor lies."""
         return self.name, self.pool, self.offset, self.shape, self.shard
 
     @property

@@ -21,7 +21,7 @@ class Job:
     exact
         Whether the pieces are exact values, and not composed.
     begin
-        Bytes of the tensors that are wanted before the first one that it is for.
+        Bytes of the tensors that are wanted before the first one of this job.
     pieces
         In the order in which their tensors are wanted.
     """
@@ -35,7 +35,15 @@ class Job:
 
 @dataclass(eq=False, slots=True)
 class Upcoming:
-    """A stored tensor that is wanted: between which bytes of all, and what makes it."""
+    """A stored tensor that is wanted.
+
+    Attributes
+    ----------
+    begin, end
+        Its bytes among those of all tensors that are wanted, one after another.
+    jobs
+        The jobs that decode pieces of it.
+    """
 
     begin: int
     end: int

@@ -73,7 +73,7 @@ class Workers(ThreadPoolExecutor):
         return future
 
     def _work(self) -> None:
-        """Do what there is to do, by now: what somebody was interrupted over begins with the next job."""
+        """Do all jobs that wait by now, those too whose `submit` was interrupted before it told a thread."""
         with suppress(Empty):
             while True:
                 _do(*self._todo.get_nowait())

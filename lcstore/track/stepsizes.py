@@ -205,9 +205,9 @@ def follow(previous: float, now: float, *, rows: bool = False, before: float = 0
 
 
 def unlike(now: float, previous: float) -> float:
-    """Return how far something moved, off by a bit of float32 where that is what was said of it before.
+    """Return how far something moved; a bit of float32 less than before, where it is the same as before.
 
-    The same to the bit says that it did not move.
+    A record that says the same as the one before, to the bit, says that nothing moved.
     """
     return previous * (1 - _BIT) if abs(now - previous) <= previous * _BIT else now
 
