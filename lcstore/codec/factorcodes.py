@@ -27,7 +27,7 @@ _NEARLY: Final = 1e-6
 #: zero it takes more of them, up to the second number, for as many others.
 _SAMPLE: Final = (32, 512)
 #: Where a column has fewer values than this, or some are zero, rows are judged by columns that are off by
-#: something themselves: so all are set right once more.
+#: something themselves: so all are set right once more, and again while rows of restored values move.
 _MANY: Final = 64
 
 
@@ -62,13 +62,15 @@ def set_right(
     few, some = _spread(rows.size, by_column.shape[1]), _spread(filled, by_row.shape[1])
     plain, left = columns.size == 1, 0.0
     columns = np.zeros(filled) if plain else columns
-    for _ in range(1 if plain or others == patterns.size >= _MANY * filled else 2):
+    for again in range(1 if plain or others == patterns.size >= _MANY * filled else 4):
         beside, off = _offsets(by_row, rows, columns[some], np.zeros(by_row.shape[1]), by)
         rows = rows - beside
         if not plain:
             wanted = columns - sum(_offsets(by_column, columns, rows[few], off[few], by))
             columns = unit * np.rint(wanted / unit)
             left = (wanted - columns).mean()
+        if again and not beside.any():
+            break
     return _rounded(rows - off + left, unit, crc32(by_row.sum().tobytes())), columns
 
 

@@ -308,10 +308,47 @@ def offsets(
         mean = _total(apart, lanes) / count
         if _total(squares, lanes) / count - mean * mean < (_AGREE * step_size) ** 2:
             high = first + mean + 0.5
-            beside[row] = high - step_size * np.floor(high / step_size + 0.5)
+            high -= step_size * np.floor(high / step_size + 0.5)
+            beside[row] = high + step_size * _lost_steps(
+                part, rows[row], columns, known, high, step_size, threshold, below
+            )
         else:
             off[row] = _total(more, lanes) / count
     return OK
+
+
+@kernel(inline=True)
+def _lost_steps(
+    part: Array,
+    of_row: Any,
+    columns: Array,
+    known: Array,
+    high: float,
+    step_size: int,
+    threshold: int,
+    below: int,
+) -> float:
+    """Return by how many whole steps a row is too high for each value to come back as it is.
+
+    A value one step under its centre comes back as the centre. Saved from there again, it is one step under
+    the next one: a row with a single value grew by a step each time.
+    """
+    drop = (DROP_4 if part.itemsize == 4 else DROP_8) - _FINER
+    last = np.float32(LAST_4 if part.itemsize == 4 else LAST_8)
+    down = np.float32(2.0**-_FINER)
+    most = 0.0
+    is_lost = False
+    for i in range(part.size):
+        if part[i] == 0:
+            continue
+        under = (
+            min(of_row + columns[i], last) - np.float32(np.int32(part[i] >> drop)) * down - known[i] - high
+        )
+        steps = np.floor(under / step_size + 0.5)
+        if steps > 0:
+            most = max(most, steps)
+            is_lost |= steps * step_size < below
+    return most if is_lost else 0.0
 
 
 @kernel

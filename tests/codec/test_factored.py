@@ -422,6 +422,23 @@ def test_what_was_restored_is_coded_as_it_was(rows, cols, phase, step_size, even
     assert np.abs(np.log2(values / first)).max() <= 2 * step_size / 16
 
 
+@pytest.mark.parametrize(("shape", "zeros"), [((500, 8), 0.5), ((2000, 8), 0.5), ((512, 128), 0.97)])
+@pytest.mark.parametrize("step_size", [32, 64])
+@pytest.mark.parametrize("steps", [0, 500])
+def test_no_value_among_zeros_grows_with_each_restart(shape, zeros, step_size, steps):
+    """A row with one value that is not zero came back four octaves larger, and the next time again."""
+    random = np.random.default_rng(1)
+    far = 2 * random.standard_normal((shape[0], 1)) + random.standard_normal((1, shape[1]))
+    true = 1e-6 * np.exp(far + 0.7 * random.standard_normal(shape))
+    true[random.random(shape) < zeros] = 0
+    true = values = true.astype(np.float32).reshape(-1)
+    forgets = np.float32(0.999**steps)
+    for _ in range(10):
+        values = back_of(encode_factored(values, [Part(0, true.size, shape[1], 0)], step_size))
+        assert (values[true > 0] / true[true > 0]).max() < 20
+        values = forgets * values + (1 - forgets) * true
+
+
 @pytest.mark.parametrize(
     ("shape", "zeros"),
     [((200, 200), 0.5), ((200, 200), 0.9), ((96, 700), 0.3), ((96, 700), 0.9), ((64, 1000), 0.5)]

@@ -604,7 +604,10 @@ def offsets(patterns, rows, columns, known, step, threshold, below):
         if not there.any():
             both.append((0.0, 0.0))
         elif squares - mean * mean < (step / 8) ** 2:
-            both.append((high - step * np.floor(high / step + 0.5), 0.0))
+            high -= step * np.floor(high / step + 0.5)
+            under = np.floor(((left - known)[there] - high) / step + 0.5)
+            lost = ((under > 0) & (under * step < below)).any()
+            both.append((high + step * under.max() if lost else high, 0.0))
         else:
             both.append((0.0, lanes_of(np.where(there, more, f(0))) / count))
     return np.array(both).reshape(-1, 2).T
