@@ -12,9 +12,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
+from lcstore.write.saveinfo import SaveInfo
+
 _log: Final = logging.getLogger("lcstore")
 #: Steps saved at once since notice was given: a trainer may take one more where it comes between two.
 _MOST_SAVES: Final = 3
+#: A loop that goes on, as to the end of its epoch, is saved once so many times what a save takes have passed,
+#: and such a part of the time since notice: so much of it is lost at the most.
+_PAUSE: Final = 10
+_LOST: Final = 1 / 10
 
 
 class Notice:
@@ -34,6 +40,7 @@ class Notice:
         self._since: float | None = None
         self._signalled = False
         self._saves = 0
+        self._last, self._takes = 0.0, 0.0
         self._before: Any = None
         self._process = os.getpid()
         self._watches = asks is None and threading.current_thread() is threading.main_thread()
@@ -75,22 +82,26 @@ class Notice:
 
     @property
     def wants_a_save(self) -> bool:
-        """Whether the next step is to be saved for it: not of a loop that goes on and on."""
-        return self.is_given and self._saves < _MOST_SAVES
+        """Whether the next step is to be saved for it: now and then of a loop that goes on and on."""
+        if not self.is_given or self._saves < _MOST_SAVES:
+            return self.is_given
+        return time.monotonic() - self._last >= max(_PAUSE * self._takes, _LOST * self.seconds)
 
     @property
     def seconds(self) -> float:
         """Seconds since notice was given; 0 before."""
         return 0.0 if self._since is None else time.monotonic() - self._since
 
-    def saved(self, info: object) -> None:
+    def saved(self, info: SaveInfo) -> None:
         """Log that a step was saved since notice was given; warn once of a loop that goes on and on."""
         self._saves += 1
+        self._last, self._takes = time.monotonic(), info.seconds["total"]
         _log.info("saved before the machine goes, %.1f s after notice: %s", self.seconds, info)
         if self._saves == _MOST_SAVES:
             _log.warning(
-                "the loop was told to end, and goes on: from here on its steps are saved as they are due. "
-                "`if manager.reached_preemption(): break` behind save() ends it"
+                "the loop was told to end, and goes on: from here on a step is saved now and then, so that a "
+                "tenth of the time since is lost at most. `if manager.reached_preemption(): break` behind "
+                "save() ends it"
             )
 
     def stop(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 import os
 import re
 import shutil
@@ -554,8 +556,9 @@ def test_a_loop_that_hears_of_it_after_a_save_leaves_with_its_last_step_saved():
         assert store.steps() == [0, 10, 20, 28]
 
 
-def test_a_loop_that_goes_on_after_it_was_told_to_end_is_told_once_and_saves_as_before(caplog):
+def test_a_loop_that_goes_on_after_it_was_told_to_end_is_told_once_and_saves_as_before(caplog, monkeypatch):
     told = [True]
+    monkeypatch.setattr("lcstore.manager.preemption.time.monotonic", lambda: 1.0)
     with CheckpointManager(MemoryBackend.fresh(), every=100, preempted=lambda: bool(told)) as manager:
         assert manager.save(0, state(0))
         assert not caplog.records
@@ -566,6 +569,38 @@ def test_a_loop_that_goes_on_after_it_was_told_to_end_is_told_once_and_saves_as_
         assert [manager.store.info(step).exact for step in (0, 1, 2, 100)] == [True, True, True, False]
     (one,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "the loop was told to end, and goes on" in one.getMessage()
+
+
+@pytest.mark.parametrize("left", [4, 30, 300, 3000])
+def test_a_loop_that_looks_at_the_end_of_its_epoch_loses_a_tenth_of_the_time_since_at_most(left, monkeypatch):
+    """It left with all that was trained since the third step after notice unsaved: 288 of 300."""
+    now, told = [0.0], []
+    monkeypatch.setattr("lcstore.manager.preemption.time.monotonic", lambda: now[0])
+    with CheckpointManager(MemoryBackend.fresh(), every=10_000, preempted=lambda: bool(told)) as manager:
+        manager.save(0, state(0))
+        told.append(True)
+        saves = []
+        for step in range(1, left + 1):
+            now[0] += 1.0
+            if manager.save(step, state(step)):
+                saves.append(step)
+        assert manager.reached_preemption()
+    assert left - saves[-1] <= left / 10
+    assert len(saves) <= 12 + 10 * math.log(max(1, left / 10)) / math.log(2)
+
+
+def test_a_loop_that_goes_on_is_slowed_by_a_tenth_at_most(monkeypatch):
+    now, told = [0.0], [True]
+    monkeypatch.setattr("lcstore.manager.preemption.time.monotonic", lambda: now[0])
+    with CheckpointManager(MemoryBackend.fresh(), every=10_000, preempted=lambda: bool(told)) as manager:
+        train(manager, range(3))
+        info = manager.store.save(3, state(3))
+        manager._notice.saved(dataclasses.replace(info, seconds={"total": 5.0}))
+        assert train(manager, range(4, 100)) == []
+        now[0] += 49.0
+        assert not manager.save(100, state(100))
+        now[0] += 1.0
+        assert manager.save(101, state(101))
 
 
 class Refusing(MemoryBackend):
