@@ -24,23 +24,29 @@ class Checkpoint:
         Raises
         ------
         InvalidInputError
-            There is no such number.
+            There is no such number, it is too large, or two names have the same last part.
         """
-        known = dict(_numbers(self.state)) if (wanted := [*names]) else {}
+        known = dict(_numbers(self.state)) if (wanted := [*dict.fromkeys(names)]) else {}
         for name in wanted:
             if name not in known:
                 there = f"there are: {listed(known)}" if known else "there is none"
                 raise InvalidInputError(f"no number {name!r} is in it, to be a metric; {there}")
-        return {name.rpartition("/")[2]: known[name] for name in wanted}
+        found = {name.rpartition("/")[2]: known[name] for name in wanted}
+        if len(found) < len(wanted):
+            raise InvalidInputError(f"metrics are named by last parts, and some are equal: {listed(wanted)}")
+        try:
+            return {name: float(number) for name, number in found.items()}
+        except OverflowError as error:
+            raise InvalidInputError(f"too large to be a metric: one of {listed(wanted)}") from error
 
 
-def _numbers(tree: Any, above: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the numbers of a tree of dicts by their paths, those of no dimension that arrays hold too."""
     for key, value in tree.items() if isinstance(tree, Mapping) else ():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{above}{key}/")
         elif _is_number(value):
-            yield f"{above}{key}", float(value)
+            yield f"{above}{key}", value
 
 
 def _is_number(value: Any) -> bool:

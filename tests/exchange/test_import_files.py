@@ -90,6 +90,15 @@ def test_metrics_are_found_by_paths_below_dicts():
         held.numbers(["done"])
 
 
+def test_a_number_that_no_metric_can_be_matters_only_where_it_is_wanted():
+    held = Checkpoint({"huge": 10**400, "loss": 0.5, "stats": {"loss": 0.7}})
+    assert held.numbers(["loss", "loss"]) == {"loss": 0.5}
+    with pytest.raises(InvalidInputError, match="too large to be a metric"):
+        held.numbers(["huge"])
+    with pytest.raises(InvalidInputError, match="some are equal: 'loss', 'stats/loss'"):
+        held.numbers(["loss", "stats/loss"])
+
+
 @pytest.mark.parametrize("files", ["ck", "ck/*.npz"])
 def test_links_to_nothing_are_left_out_and_told(tmp_path, caplog, files):
     (tmp_path / "ck").mkdir()
