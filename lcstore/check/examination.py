@@ -358,6 +358,8 @@ class Examination:
         if good is not None and store.graph.at_step(good.step) is not good:
             at = good.node
         findings = self.findings.of(self.backend.url, at)
+        later = {one.key for one in findings if one.is_later}
+        lost = {node for node, harm in self.missing.items() if harm.cause not in later}
         return VerifyReport(
             url=self.backend.url,
             level=self.level,
@@ -367,12 +369,12 @@ class Examination:
             bytes_read=looked.nbytes,
             skipped=looked.skipped,
             complete=looked.complete,
-            lost=tuple(sorted(store.graph.nodes[node].step for node in self.missing)),
+            lost=tuple(sorted(store.graph.nodes[node].step for node in lost)),
             good=None if good is None else good.step,
             seconds=seconds,
-            lost_ranges=ranges_of(kept, self.missing),
-            kept_in_part=ranges_of(kept, self.kept_in_part),
-            let_go_in_part=ranges_of(kept, self.let_go_in_part),
+            lost_ranges=ranges_of(kept, lost),
+            kept_in_part=ranges_of(kept, self.kept_in_part & lost),
+            let_go_in_part=ranges_of(kept, self.let_go_in_part & lost),
             stripped=ranges_of(kept, stripped),
             astray=self.astray,
             unread=sum(one.is_unread for one in findings),
@@ -380,13 +382,10 @@ class Examination:
 
     def _unfinished(self) -> None:
         looked = self.looked
-        if looked.complete:
-            return
-        message = (
-            f"the time was over: {looked.skipped} of {looked.objects + looked.skipped} objects were not "
-            "looked at; give more time, or a sample"
-        )
-        self.findings.add("info", "time", None, message)
+        if not looked.complete:
+            skipped = f"{looked.skipped} of {looked.objects + looked.skipped} objects were not looked at"
+            message = f"the time was over: {skipped}; give more time, or a sample"
+            self.findings.add("info", "time", None, message)
 
     def _none_left(self) -> None:
         """Tell of a store that had states and has none: as it should be only if its owner let go of all."""

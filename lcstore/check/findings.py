@@ -15,13 +15,13 @@ from lcstore.format import keys
 from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import NodeName
 from lcstore.units import counted, steps_text
+from lcstore.version import UPGRADE
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 #: Each looks at all that the ones before look at.
 Level: TypeAlias = Literal["structure", "checksum", "decode", "restore"]
 
 #: Commands that findings name; `{url}` is filled in when the report is made.
-UPGRADE: Final = "pip install --upgrade lcstore"
 DOCTOR: Final = "lcstore doctor {url}"
 REPAIR: Final = "lcstore repair {url}"
 VERIFY: Final = "lcstore verify {url}"
@@ -75,14 +75,15 @@ class Finding:
         return self.severity == "error" and self.check == "name"
 
     @property
-    def is_unread(self) -> bool:
-        """Whether the target did not give what it is about, as for permissions: nothing is known of it."""
-        return self.severity != "info" and (self.next or "").startswith(DOCTOR.partition("{")[0])
+    def is_later(self) -> bool:
+        """Whether a later version wrote what it is about, which this one does not read."""
+        return self.severity != "info" and self.next == UPGRADE
 
     @property
-    def is_unrecorded(self) -> bool:
-        """Whether it says that records of states are lost, or may be."""
-        return self.check == UNRECORDED
+    def is_unread(self) -> bool:
+        """Whether nothing is known of it: the target did not give it, or a later version wrote it."""
+        doctor = (self.next or "").startswith(DOCTOR.partition("{")[0])
+        return self.is_later or (doctor and self.severity != "info")
 
     @property
     def order(self) -> tuple[int, str, str, str]:
@@ -126,8 +127,8 @@ class VerifyReport:
     astray
         The missing objects that may be there under another name, renamed or moved: that, by key.
     unread
-        How many objects the target did not give, as for permissions: nothing is known of what they hold.
-        States that need them are among `lost` too.
+        How many objects the target did not give, as for permissions, or a later version wrote. Nothing is
+        known of what they hold. States that need the former are among `lost` too.
     """
 
     url: str
@@ -174,17 +175,24 @@ class VerifyReport:
         if self.none_left is not None:
             return self.none_left.message
         if unread := next((one for one in self.findings if one.is_unread), None):
-            found = counted(self.unread, "object")
-            return f"{found} that the target did not give, the first: {unread.message}"
+            whose = "of a later version" if unread.is_later else "that the target did not give"
+            return f"{counted(self.unread, 'object')} {whose}, the first: {unread.message}"
         made = counted(self.can_be_mended, "object")
         return f"{made} to be made again, the first: {self.mendable[0].message}" if self.mendable else ""
 
     @property
     def next(self) -> str:
         """The command, of `{url}`, that goes on where not all is sound: no repair where that would refuse."""
+        if self.is_later:
+            return UPGRADE
         if any(one.is_stray or one.is_unread for one in self.findings):
             return VERIFY
         return REPAIR if self.unrecorded is None else BRING_BACK
+
+    @property
+    def is_later(self) -> bool:
+        """Whether a later version wrote some of it: this one repairs nothing then."""
+        return any(one.is_later for one in self.findings)
 
     @property
     def none_left(self) -> Finding | None:
@@ -195,7 +203,7 @@ class VerifyReport:
     @property
     def unrecorded(self) -> Finding | None:
         """What says that no state is left as records of states are lost; None where they are not."""
-        return next((one for one in self.findings if one.is_unrecorded), None)
+        return next((one for one in self.findings if one.check == UNRECORDED), None)
 
     @property
     def in_part(self) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from lcstore.check.astray import stops_a_repair, way_back
 from lcstore.check.damage import NOWHERE, Harm
 from lcstore.check.examination import Examination
-from lcstore.check.findings import Finding, Level
+from lcstore.check.findings import UNRECORDED, Finding, Level
 from lcstore.check.lostparts import let_go_of, rest_of
 from lcstore.check.mending import Mending
 from lcstore.check.overlay import Overlay
@@ -202,7 +202,7 @@ def _put_back(salvage: Salvage, examination: Examination) -> None:
 
 
 def _is_left(found: Finding) -> bool:
-    return found.severity == "error" or found.is_unrecorded
+    return found.severity == "error" or found.check == UNRECORDED
 
 
 class _Repair:

@@ -9,7 +9,7 @@ from itertools import chain
 from shlex import quote
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
-from lcstore.errors import CorruptionError, LcstoreError, StorageError
+from lcstore.errors import CorruptionError, LcstoreError, StorageError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ObjectRef, split_layouts
 from lcstore.format.parity import beyond_repair
@@ -335,7 +335,8 @@ class _Reading:
 
 def _refuse(key: str, error: LcstoreError) -> NoReturn:
     command = "doctor" if isinstance(error, StorageError) else "repair"
-    message = f"{error.message}; nothing is collected while a record cannot be read: run `lcstore {command}`"
+    mends = "" if isinstance(error, UnsupportedFormatError) else f": run `lcstore {command}`"
+    message = f"{error.message}; nothing is collected while a record cannot be read{mends}"
     raise type(error)(message, key=error.key, step=error.step) from error
 
 

@@ -114,7 +114,9 @@ def next_commands(report: StoreReport) -> list[tuple[str, str]]:
         found.append((lost.next or "", "brings back the records that a copy has"))
     elif report.verified.none_left:
         found.append((f"lcstore ls {url} --retired", "lists the states that are not deleted yet"))
-    if not report.verified.ok or report.verified.can_be_mended:
+    if report.verified.is_later:
+        found.append((report.verified.next, "reads what a later version wrote"))
+    elif not report.verified.ok or report.verified.can_be_mended:
         found.append((f"lcstore repair {url}", "shows what a repair would do, and save"))
     if report.verified.ok and report.costs.planned:
         longest = max((one.edges or 0 for one in report.costs.states), default=0)

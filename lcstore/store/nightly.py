@@ -10,9 +10,17 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lcstore.check.findings import REPAIR, with_store
-from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.errors import (
+    CorruptionError,
+    FallbackWarning,
+    InvalidInputError,
+    LcstoreError,
+    NotFoundError,
+    UnsupportedFormatError,
+)
 from lcstore.format.keyforms import STRAY
 from lcstore.units import size
+from lcstore.version import UPGRADE
 from lcstore.warned import noted
 
 if TYPE_CHECKING:
@@ -70,7 +78,9 @@ class MaintainReport:
 
     @property
     def next(self) -> str:
-        """The command, of `{url}`, that goes on where damage stood in the way of a part; else ""."""
+        """The command, of `{url}`, that goes on where damage or a later version stood in the way; else ""."""
+        if any(isinstance(error, UnsupportedFormatError) for error in self.problems.values()):
+            return UPGRADE
         if not any(isinstance(error, CorruptionError) for error in self.problems.values()):
             return ""
         return (self.verified and self.verified.next) or REPAIR
@@ -149,4 +159,5 @@ def _wrong(found: VerifyReport, met: list[str]) -> LcstoreError | None:
     told = (one for one in found.findings if one.severity == "error" or one.is_unread)
     first = next(chain(told, found.mendable))
     command = found.next.replace("{url}", shlex.quote(found.url))
-    return CorruptionError(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)
+    kind = UnsupportedFormatError if found.is_later else CorruptionError
+    return kind(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)

@@ -22,6 +22,7 @@ from lcstore.terminal.arguments import split_at, storage_options
 from lcstore.terminal.packages import broken_numcodecs
 from lcstore.terminal.printing import console_of, plain, print_all, print_styled, until_unread
 from lcstore.terminal.table import Table, counted
+from lcstore.version import UPGRADE
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from lcstore.storage.survey import OnProgress
     from lcstore.store.store import Store
 
-#: Of a store that is newer. No package index has lcstore: `pip install --upgrade` finds nothing newer.
-UPGRADE = "git pull && pip install . # in the checkout that lcstore was installed from"
 #: What to run next, by kind of error.
 _NEXT = {
     "not-found": "lcstore ls {url}",

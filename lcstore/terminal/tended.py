@@ -132,6 +132,8 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
         return report.states, report.objects, size(report.bytes_read)
 
     def then(one: Tended[VerifyReport]) -> str:
+        if one.report is not None and one.report.is_later:
+            return one.report.next
         level = "structure" if one.report is None else one.report.level  # less would not find the same again
         return "lcstore verify {url}" if level == "structure" else f"lcstore verify --level {level} {{url}}"
 

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from lcstore.terminal.answer import UPGRADE, answering
+from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs
 from lcstore.terminal.machine import about_kernels, why_not
 from lcstore.terminal.table import Table
+from lcstore.version import UPGRADE
 
 
 def doctor(

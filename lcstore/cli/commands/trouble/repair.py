@@ -108,6 +108,8 @@ def _summary(url: str, report: RepairReport, deeper: str) -> list[str]:
     if report.ok:
         seen = f" at level {report.level}" * (report.level != "restore")
         return [f"Nothing to repair{seen}: {left}."]
+    from lcstore.check.findings import UNRECORDED
+
     lines = list(_what_to_save(report))
     if report.lost and report.dry_run:
         none = "No state would be left. " if report.latest is None else ""
@@ -124,6 +126,6 @@ def _summary(url: str, report: RepairReport, deeper: str) -> list[str]:
         )
     if report.remaining:
         lines.append(f"Errors that no repair can mend, shown above: {len(report.remaining)}.")
-    if any(one.is_unrecorded for one in report.remaining):
+    if any(one.check == UNRECORDED for one in report.remaining):
         lines.append(from_a_copy(url))
     return lines

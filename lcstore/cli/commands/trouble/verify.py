@@ -169,7 +169,9 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         return [f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}", *stripped]
     begin = "Not read" if report.unread == report.count("error") else "Damaged"
     lines = [f"{begin}: {counted(report.count('error'), 'error')} in {looked}."]
-    if report.unread:
+    if report.is_later:
+        lines.append("This version does not read what a later one wrote, and repairs nothing beside it.")
+    elif report.unread:
         return [
             *lines,
             f"{counted(report.unread, 'object')} could not be read, which says nothing of what they hold. "
@@ -181,10 +183,12 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     if any(found.is_stray for found in report.findings):
         # Other commands say the same again: nothing is shown or repaired as long as it is there.
         return [*lines, f"Move the files out of the store that are not its own, then: lcstore verify {url}"]
+    # A repair makes it a store again, which nothing else opens before.
+    headless = any(found.severity == "error" and found.key == STORE_KEY for found in report.findings)
     if report.lost:
         states = counted(len(report.lost), "state")
         lines.append(f"Cannot be restored whole: {states}, of {steps_text(report.lost_ranges)}.")
-    elif report.good is not None and not any(found.key == STORE_KEY for found in report.findings):
+    elif report.good is not None and not report.is_later and not headless:
         said = "As far as was looked at, every" if deeper or report.skipped else "Every"
         lines.append(f"{said} state that is kept can be restored: none needs what is damaged.")
     lines += stripped
@@ -198,12 +202,13 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
             "these states, since they lack weights or buffers, and shows how to save the rest first."
         )
     if report.good is not None:
-        lost = any(found.severity == "error" and found.key == STORE_KEY for found in report.findings)
-        look = "" if lost else f" Next: lcstore show {url}@{report.good}"  # a repair makes it a store again
+        look = "" if headless or report.is_later else f" Next: lcstore show {url}@{report.good}"
         lines.append(f"The latest that looks whole is step {report.good}.{look}")
     elif report.states:
         lines.append("No state looks whole.")
-    if not report.way_back:
+    if report.is_later:
+        lines.append(f"Next: {report.next}")
+    elif not report.way_back:
         if any(found.severity == "error" and found.key != STORE_KEY for found in report.findings):
             lines.append(from_a_copy(url))
         lines.append(f"What a repair would do, and save: lcstore repair {url}")
