@@ -20,14 +20,14 @@ from lcstore.graph.plan import Plan, Shortcut, plan, waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents
 from lcstore.index.index import Index
-from lcstore.maintain.diskfull import BLOCK, little_room
+from lcstore.maintain.diskfull import little_room
 from lcstore.maintain.latest import latest_reads
 from lcstore.maintain.making import Made, Maker, known_of, make_there
 from lcstore.maintain.verdict import movable_in
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
-from lcstore.storage.targets import bytes_free
+from lcstore.storage.targets import BLOCK, bytes_free
 from lcstore.units import parse_bytes, parse_seconds
 
 #: Plans that one compaction carries out at most: each adds what the sizes of the one before show to be worth

@@ -8,8 +8,6 @@ from typing import Final
 from lcstore.errors import StorageError
 from lcstore.units import size
 
-#: What a small file takes of a disk, as a rule.
-BLOCK: Final = 4096
 _ONCE: Final = "once it was silent for twice as long as its saves were apart (a minute at least)"
 
 

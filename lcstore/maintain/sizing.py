@@ -37,6 +37,7 @@ from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
+from lcstore.storage.targets import bytes_lacking
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Forecast:
         Of those now: what a collection deletes at once that comes before all that, as in `Store.maintain`.
     room
         Bytes that a compaction may add on the store's disk; None of targets that do not tell.
+    lacking
+        Bytes that the store's disk lacks for the records that let go of states: a block for each.
     closed
         A folder of the store in which this user may change nothing, so that none of it would be done; ""
         where there is none, and of targets that do not tell.
@@ -69,6 +72,7 @@ class Forecast:
     bytes_deleted: int = 0
     room: int | None = field(default=None, compare=False)
     closed: str = field(default="", compare=False)
+    lacking: int = field(default=0, compare=False)
 
     @property
     def has_room(self) -> bool:
@@ -126,16 +130,18 @@ def forecast(
     if collected is not None and left is not None:
         deleted = collected.deleted_bytes
         now += deleted - collected.deleted_leftover_bytes  # these were counted
-    let_go(contents, ((one.node, one.what) for one in going))
+    let_go(contents, marked := [(one.node, one.what) for one in going])
+    # Those that a collection stores first are left room, too.
+    lacking = bytes_lacking(backend, (len(marked) + 2) * bool(marked), deleted)
     without, _ = _kept(contents, layout, durability, sizes)
     made = _plan(contents, layout, compactor)
     closed = closed_folder(backend)
     if not made:
-        return Forecast(now, now - deleted, without, without, deleted, closed=closed)
+        return Forecast(now, now - deleted, without, without, deleted, closed=closed, lacking=lacking)
     kept, verdict = _kept(contents, layout, durability, sizes)
     kept += sum(nbytes for edge, nbytes in made.items() if edge in verdict.edges)
     room = compactor.room_on_disk(len(made))
-    return Forecast(now, now - deleted + sum(made.values()), kept, without, deleted, room, closed)
+    return Forecast(now, now - deleted + sum(made.values()), kept, without, deleted, room, closed, lacking)
 
 
 def would_write(backend: Backend, layout: Callable[[str], Layout], compactor: Compactor) -> int:

@@ -29,6 +29,8 @@ from lcstore.storage.sftp import SftpBackend
 from lcstore.storage.traits import ARCHIVES, OBJECT_STORES, READ_ONLY, S3, WEB
 from lcstore.storage.web import WebBackend
 
+#: What a small file takes of a disk, as a rule.
+BLOCK: Final = 4096
 #: A link of a chain that is a protocol alone, as fsspec tells it from a path.
 _CHAINED: Final = re.compile(r"[a-z][a-z0-9_]*")
 _LOGIN: Final = re.compile(r"(?P<protocol>https?)://(?P<user>[^/@:\s]*):(?P<password>[^\s/]*)@")
@@ -178,6 +180,15 @@ def bytes_free(backend: Backend) -> int | None:
     with suppress(OSError):
         return shutil.disk_usage(root).free if scheme == "file" else None
     return None
+
+
+def bytes_lacking(backend: Backend, files: int, freed: int = 0) -> int:
+    """Return the bytes that the disk of a local store lacks for small files, some being freed before.
+
+    0 where nothing tells.
+    """
+    free = bytes_free(backend)
+    return 0 if free is None else max(0, files * BLOCK - free - freed)
 
 
 def _protocols(url: str) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from lcstore.check.findings import REPAIR, with_store
 from lcstore.errors import (
@@ -16,9 +17,12 @@ from lcstore.errors import (
     InvalidInputError,
     LcstoreError,
     NotFoundError,
+    StorageError,
     UnsupportedFormatError,
 )
+from lcstore.format import keys
 from lcstore.format.keyforms import STRAY
+from lcstore.storage.patient import no_room
 from lcstore.units import size
 from lcstore.version import UPGRADE
 from lcstore.warned import noted
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = Literal["collect", "retain", "compact", "verify"]
 R = TypeVar("R")
+
+_COMMAND: Final = re.compile("`(lcstore [^`]+)`")
 
 
 @dataclass
@@ -77,10 +83,19 @@ class MaintainReport:
         return [f"{part} failed: {problem}" for part, problem in self.problems.items()]
 
     @property
+    def lack(self) -> StorageError | None:
+        """What failed as the disk has no room for records; None where nothing did."""
+        failed = (error for error in self.problems.values() if isinstance(error, StorageError))
+        return next(filter(no_room, failed), None)
+
+    @property
     def next(self) -> str:
-        """The command, of `{url}`, that goes on where damage or a later version stood in the way; else ""."""
+        """The command, of `{url}`, that goes on where a part failed; "" where that depends on why it did."""
         if any(isinstance(error, UnsupportedFormatError) for error in self.problems.values()):
             return UPGRADE
+        if self.lack is not None:  # nothing is repaired before there is room, and it says what makes some
+            found = _COMMAND.search(self.lack.message)
+            return "lcstore cp {url} TO" if found is None else found[1]
         if not any(isinstance(error, CorruptionError) for error in self.problems.values()):
             return ""
         return (self.verified and self.verified.next) or REPAIR
@@ -144,6 +159,8 @@ def run_parts(
         except LcstoreError as error:
             met += [f"{error}: run `{repair}`"] * isinstance(error, CorruptionError)
     wrong = None if found is None else _wrong(found, met)
+    if found is not None and report.lack is not None and _lacks_parity_alone(found):
+        wrong = None  # it made room for records, as far as it went: the part that found too little says so
     if wrong is not None:
         report.problems["verify"] = wrong
     report.seconds = time.monotonic() - began
@@ -161,3 +178,10 @@ def _wrong(found: VerifyReport, met: list[str]) -> LcstoreError | None:
     command = found.next.replace("{url}", shlex.quote(found.url))
     kind = UnsupportedFormatError if found.is_later else CorruptionError
     return kind(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)
+
+
+def _lacks_parity_alone(found: VerifyReport) -> bool:
+    """Return whether parity is all that is missed."""
+    if not found.ok or found.none_left or found.unread:
+        return False
+    return bool(found.mendable) and all(keys.is_parity(one.key or "") for one in found.mendable)

@@ -55,6 +55,12 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
     yield shown
     if found.closed:
         yield f"This user may change nothing in {found.closed}: with --apply this ends in an error."
+    if found.lacking:
+        yield (
+            f"The disk lacks {size(found.lacking)} for the records that let go of states, of 4 KiB each. "
+            "Parity and second copies of what goes make way for them, as far as there are any. Make room "
+            "first, or not all states may go."
+        )
     if not found.has_room:
         yield (
             "The disk lacks room for all of that: a compaction stops before it is full, and says so. "

@@ -74,6 +74,10 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], answer: Answer, dry_run: b
         short = sum(not one.has_room for one in seen)
         if short:
             yield f"The disk lacks room to compact {counted(short, 'store')} of these: make some first."
+        few = sum(one.lacking > 0 for one in seen)
+        if few:
+            these = f"{counted(few, 'store')} of these: make some first, or not all states may go"
+            yield f"The disk lacks room for the records that let go of states in {these}."
         closed = [one.closed for one in seen if one.closed]
         if closed:
             of = f"{counted(len(closed), 'store')} of these, the first at {closed[0]}"

@@ -20,6 +20,8 @@ from kit.pages import blocks_of
 import lcstore
 from lcstore.maintain import compact
 from lcstore.report.gather import gather
+from lcstore.storage import targets
+from lcstore.terminal.table import size
 from lcstore.track.policy import PRESETS, settled
 
 EVERY = ("compact", "collect", "retain", "retire", "tag", "untag", "pin", "unpin")
@@ -233,6 +235,25 @@ def test_a_dry_run_says_where_the_disk_lacks_room(run, monkeypatch):
     assert "room for a compaction" in alone
     assert "The disk lacks room for all of that" in alone
     assert "lacks room to compact 1 store of these" in below
+
+
+def test_a_dry_run_says_where_the_disk_lacks_room_for_records(run, monkeypatch):
+    def shown():
+        words = ("--keep", KEEP, "--max-bytes", "0")
+        alone, below = (call("maintain", place, *words).stdout for place in (run, str(Path(run).parent)))
+        return " ".join(alone.split()), " ".join(below.split())
+
+    assert all("for the records" not in text for text in shown())
+    assert document("retain", run, "--keep", KEEP)["forecast"]["lacking"] == 0
+    monkeypatch.setattr(targets, "bytes_free", lambda backend: 4096)
+    told = document("retain", run, "--keep", KEEP)
+    # Two blocks are for the records of a collection.
+    assert told["forecast"]["lacking"] == 4096 * (len(told["retired"]) + 1)
+    alone, below = shown()
+    assert f"The disk lacks {size(told['forecast']['lacking'])} for the records" in alone
+    assert "lacks room for the records that let go of states in 1 store of these" in below
+    # Where nothing goes, no record does.
+    assert document("retain", run, "--keep", "latest:999")["forecast"]["lacking"] == 0
 
 
 def test_a_dry_run_says_where_this_user_may_change_nothing(run, monkeypatch):

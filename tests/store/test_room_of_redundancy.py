@@ -159,6 +159,30 @@ def test_a_night_on_a_full_disk_makes_room_and_the_run_goes_on(objects):
         assert store.steps() == [10, 11, 20]
 
 
+@pytest.mark.filterwarnings("ignore::lcstore.FallbackWarning")
+def test_a_night_that_finds_too_little_room_asks_for_room_and_for_no_repair():
+    """Parity of states that there was no record for in the end was taken to make room, too."""
+    disk, random = Disk.fresh(), np.random.default_rng(0)
+    weights = random.standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(disk, threads=1, durability="all") as store:
+        for step in range(18):
+            weights = weights + random.standard_normal((64, 64)).astype(np.float32) * np.float32(0.01)
+            store.save(step, {"model": {"w": weights}, "optim": {"state": {0: {"exp_avg": weights}}}})
+    disk.blocks = disk.used
+    with opened(disk) as store:
+        report = store.maintain("latest:3", max_bytes=0)
+        assert report.verified.mendable
+        assert list(report.problems) == ["retain"]
+        assert report.next == f"lcstore collect {disk.url} --grace 0 --run-is-dead --apply"
+        assert "damage" not in str(report)
+    key = next(key for key in disk.snapshot() if key.startswith(f"nodes/{17:019d}"))
+    disk.put(key, b"x")  # other damage is told beside it
+    with opened(disk) as store:
+        report = store.maintain("latest:3", max_bytes=0)
+        assert list(report.problems) == ["collect", "verify"]
+        assert report.next == f"lcstore cp {disk.url} TO"  # what is condemned is too new
+
+
 def test_a_store_that_made_room_of_parity_is_copied_also_once_its_states_are_back(objects):
     """A copy was refused as of a damaged store, and is what all say that helps on a full disk."""
     disk, target = Disk.fresh(objects), Disk.fresh()

@@ -93,7 +93,7 @@ def maintain(
         for part, problem in problems.items():
             answer.note(f"{part} failed: {problem}")
         if report.next:
-            answer.note(f"Next: {report.next.replace('{url}', answer.quoted)}")
+            answer.note(answer.named(f"Next: {report.next.replace('{url}', answer.quoted)}"))
     if not report.ok:
         raise typer.Exit(1)
 
