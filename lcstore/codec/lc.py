@@ -63,7 +63,7 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         exponent, the ``2**bits - 1`` largest kept, each decoded to the middle of its range, the rest to zero
         (LC-Checkpoint, ICML 2020). ``"log"``: values that are not negative, on a logarithmic scale.
         ``"lossless"``: every bit comes back. Where it is not given: ``"linear"`` with `bits`, `step_size`,
-        `max_error` or `scale`, and ``"lossless"`` where nothing says how large errors may be.
+        `max_error`, `dead_zone` or `scale`, and ``"lossless"`` where nothing says how large errors may be.
     bits
         ``linear``: bits that a typical value is to take, which sets the step size if none is given (default
         8): errors are a part of the values' size, so of what lies far from zero little is left.
@@ -120,7 +120,7 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         predictor: str = "auto",
     ) -> None:
         if quantizer is None:
-            told = not (bits is step_size is max_error is None and scale == "frame")
+            told = not (bits is step_size is max_error is None and scale == "frame" and dead_zone == 0.5)
             quantizer = "linear" if told else "lossless"
         self.quantizer = _one_of("quantizer", quantizer, tuple(_BITS))
         self.bits = _bits(quantizer, bits)

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from random import shuffle
@@ -88,7 +89,8 @@ def maintain_below(
     keep, dry_run, level
         As for `Store.maintain`.
     leave_out
-        Stores to pass over, and folders of them, by their paths below `url`. ``*`` stands for any text.
+        Stores to pass over, and folders of them, by their paths below `url`, or paths that lead there. ``*``
+        stands for any text.
     client
         A `distributed.Client`: workers of that Dask cluster do it, a store in each task. Here, if None.
     threads
@@ -285,15 +287,33 @@ def _each(
 
 def _without(found: list[str], url: str, globs: Sequence[str]) -> list[str]:
     """Return the stores that no glob matches, nor a folder that they lie in."""
-    left: set[str] = set()
+    left, paths = set[str](), {one: [*_paths(one, url)] for one in found}
     for glob in globs:
-        matched = {
-            one for one in found if any(fnmatchcase(path, glob.rstrip("/")) for path in _paths(one, url))
-        }
-        if not matched:  # a name that is mistyped would have a store tended as it must not be
-            raise InvalidInputError(f"no store below {url} is called {glob!r}, so none is left out by that")
+        some = (_matching(paths, meant) for meant in _meant(glob, url))
+        matched = next(filter(None, some), None)
+        if matched is None:  # a name that is mistyped would have a store tended as it must not be
+            near = get_close_matches(glob, [path for names in paths.values() for path in names], 1, 0)
+            raise InvalidInputError(
+                f"no store below {url} is called {glob!r}, so none is left out by that: give a path below "
+                f"it, as {near[0]!r}"
+            )
         left |= matched
     return [one for one in found if one not in left]
+
+
+def _matching(paths: Mapping[str, list[str]], glob: str) -> set[str]:
+    """Return the stores of which a path matches, where ``*`` alone stands for other text."""
+    literal = glob.replace("[", "[[]")
+    return {one for one, names in paths.items() if any(fnmatchcase(name, literal) for name in names)}
+
+
+def _meant(glob: str, url: str) -> Iterator[str]:
+    """Yield what a glob may mean below a place: that path, or one to there, as a shell completes it."""
+    yield glob.rstrip("/")
+    yield glob.rstrip("/").removeprefix(f"{url.rstrip('/')}/")
+    if "://" not in (place := url.removeprefix("file://")):
+        yield os.path.normpath(glob)
+        yield os.path.relpath(glob, place)
 
 
 def _paths(store: str, above: str) -> Iterator[str]:

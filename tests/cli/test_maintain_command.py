@@ -312,12 +312,36 @@ def test_stores_that_are_left_out_are_tended_by_lines_of_their_own(tmp_path):
     assert [len(steps(str(tmp_path / name))) for name in ("a", "evelyn", "eve/b", "eve/sub/c")] == [1] * 4
 
 
+def test_what_is_left_out_is_named_as_a_shell_completes_it_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "eve/b", "x[1]"):
+        with lcstore.open(f"runs/{name}", threads=1) as store:
+            store.save(0, {"w": np.zeros(3)})
+
+    def left(place, glob):
+        told = document("maintain", place, "--keep", "latest:1", "--leave-out", glob)
+        return {Path(one["url"]).name for one in told["stores"]}
+
+    for place in ("runs", "./runs/", str(tmp_path / "runs"), f"file://{tmp_path}/runs"):
+        for glob in ("eve", "./eve/", f"{tmp_path}/runs/eve", f"{place.rstrip('/')}/eve/*", "./runs/eve/b"):
+            assert left(place, glob) == {"a", "x[1]"}
+        assert left(place, "x[1]") == {"a", "b"}
+    (tmp_path / "runs" / "runs").mkdir()
+    shutil.copytree(tmp_path / "runs" / "eve", tmp_path / "runs" / "runs" / "eve" / "c")
+    assert left("runs", "runs/eve") == {"a", "b", "x[1]"}  # the path below the place comes first
+    error = document("maintain", "runs", "--keep", "latest:1", "--leave-out", "eve/bb", status=1)["error"]
+    assert error["message"].endswith(": give a path below it, as 'eve/b'")
+
+
 def test_what_would_be_left_out_has_to_be_there(tmp_path, url):
     """A name that is mistyped would have a store tended by a rule that is not its own."""
     shutil.copytree(url, tmp_path / "runs" / "a")
     rest = ("--keep", "latest:1", "--apply", "--leave-out", "b", "--leave-out", "a")
-    error = document("maintain", str(tmp_path / "runs"), *rest, status=1)["error"]
-    assert error["message"] == f"no store below {tmp_path}/runs is called 'b', so none is left out by that"
+    runs = str(tmp_path / "runs")
+    error = document("maintain", runs, *rest, status=1)["error"]
+    none = f"no store below {runs} is called 'b', so none is left out by that"
+    assert error["message"] == f"{none}: give a path below it, as 'a'"
+    assert error["next"] == f"lcstore ls {runs}"
     error = document("maintain", url, *rest, status=1)["error"]
     assert error["message"] == f"{url} is a store: nothing can be left out"
     assert len(steps(url)) == len(steps(str(tmp_path / "runs" / "a"))) > 1

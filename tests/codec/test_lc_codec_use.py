@@ -214,6 +214,12 @@ def test_settings_that_make_no_sense_are_refused(settings):
         LCCodec(**settings)
 
 
+def test_a_dead_zone_alone_says_that_values_may_err():
+    codec = LCCodec(dead_zone=0.8)
+    assert (codec.quantizer, codec.bits) == ("linear", 8)
+    assert LCCodec(dead_zone=0.5).quantizer == "lossless"  # what it is where none is given
+
+
 @pytest.mark.parametrize(
     "codec",
     [

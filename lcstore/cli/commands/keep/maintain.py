@@ -73,6 +73,7 @@ def maintain(
         given += "".join(typed_again(leave_out=glob) for glob in leave_out or ())
         again = f"lcstore maintain {answer.quoted}{given} --apply"
         if below_of(answer, most=1):
+            answer.next = f"lcstore ls {answer.quoted}" if leave_out else answer.next
             how |= {"keep": retention, "leave_out": leave_out or (), "threads": workers}
             _below(answer, scheduler, "" if apply else again, **how)
             return
