@@ -16,6 +16,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.coders.rowsort import Part
 from lcstore.kernels import factored as kernels
+from lcstore.kernels.sample import cross
 
 #: Codes in an octave: step sizes are whole numbers of them, from 1 to 255.
 CODES: Final = 1 << kernels.FINE
@@ -40,7 +41,14 @@ class Levelling(NamedTuple):
 
 
 def set_right(
-    patterns: Array, part: Part, filled: int, rows: Array, columns: Array, unit: int, by: Levelling
+    patterns: Array,
+    part: Part,
+    filled: int,
+    others: int,
+    rows: Array,
+    columns: Array,
+    unit: int,
+    by: Levelling,
 ) -> tuple[Array, Array]:
     """Return codes of rows and columns, in whole units, by which values are off by nothing in the mean.
 
@@ -48,8 +56,8 @@ def set_right(
 
     Parameters
     ----------
-    patterns, part, filled
-        The bits of the values of a part, of whose rows `filled` elements hold values.
+    patterns, part, filled, others
+        The bits of the values of a part, of whose rows `filled` elements hold values; `others` are not zero.
     rows, columns
         ``float64``: whole codes near which values lie; a single column of code 0 where columns have none.
     unit
@@ -57,7 +65,7 @@ def set_right(
     by
         How values become levels.
     """
-    others, (least, most) = int(np.count_nonzero(patterns)), _SAMPLE
+    least, most = _SAMPLE
     by_row, by_column = _sampled(patterns, part, filled, min(most, least * patterns.size // max(1, others)))
     few, some = _spread(rows.size, by_column.shape[1]), _spread(filled, by_row.shape[1])
     plain, left = columns.size == 1, 0.0
@@ -75,22 +83,11 @@ def set_right(
 
 
 def _sampled(patterns: Array, part: Part, filled: int, wanted: int) -> tuple[Array, Array]:
-    """Return the bits in some columns of a part, and in some rows, each of these beside the other.
-
-    What the first row and the last one lack is zero.
-    """
-    _, _, cols, phase = part
-    columns, rows = range(filled)[_spread(filled, wanted)], range(part.rows)[_spread(part.rows, wanted)]
-    by_row = np.zeros((part.rows, len(columns)), patterns.dtype)
-    by_column = np.zeros((cols, len(rows)), patterns.dtype)
-    for place, column in enumerate(columns):
-        first = column < phase  # the first row lacks it
-        found = patterns[first * cols + column - phase :: cols]
-        by_row[first : first + found.size, place] = found
-    for place, row in enumerate(rows):
-        low = row * cols - phase
-        found = patterns[max(low, 0) : low + cols]
-        by_column[max(-low, 0) :][: found.size, place] = found
+    """Return the bits in some columns of a part, and in some rows, each of these beside the other."""
+    columns, rows = _spread(filled, wanted), _spread(part.rows, wanted)
+    by_row = np.empty((part.rows, len(range(filled)[columns])), patterns.dtype)
+    by_column = np.empty((part.cols, len(range(part.rows)[rows])), patterns.dtype)
+    cross(patterns, part.phase, np.array([columns.step, rows.step]), by_row, by_column)
     return by_row, by_column[:filled]
 
 

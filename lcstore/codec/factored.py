@@ -230,14 +230,15 @@ def _fit(wide: Array, stack: _Stack, unit: int, by: Levelling) -> tuple[Array, A
     part, filled, plain = stack
     rows, few = np.empty(part.rows), 0 if plain else part.cols
     sums, weights = np.zeros(few, wide.dtype), np.zeros(few, wide.dtype)
-    if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
+    others = kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights)
+    if others < 0:
         return None
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
     codes = np.clip(one + _octaves(rows), 1, last)
     ratios = np.clip(_octaves(sums / np.where(sums > 0, weights, 1)), -_FARTHEST, _FARTHEST)
     of_rows = unit * np.rint(codes / unit)
     of_columns = np.zeros(1) if plain else unit * np.rint(ratios / unit)
-    of_rows, of_columns = set_right(_patterns(wide), part, filled, of_rows, of_columns, unit, by)
+    of_rows, of_columns = set_right(_patterns(wide), part, filled, others, of_rows, of_columns, unit, by)
     of_rows, of_columns = (np.clip(some, -_FARTHEST, _FARTHEST) for some in (of_rows, of_columns))
     if plain:
         codes, empty = np.where(rows > 0, of_rows, 0).astype(np.int16), np.arange(part.cols) >= filled

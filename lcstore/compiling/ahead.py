@@ -49,6 +49,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
         "kernels.factored.fit_roots",
         "float32[::1], int32[::1], int64, int64, float64[::1], float32[::1], float32[::1]",
     ),
+    ("kernels.sample.cross", "int32[::1], int64, int64[::1], int32[:, ::1], int32[:, ::1]"),
     (
         "kernels.factored.offsets",
         "int32[::1], float32[::1], float32[::1], float32[::1], int64, int64, int64, float64[::1], "

@@ -69,10 +69,11 @@ def fit_roots(
     Returns
     -------
     int
-        `OK`, or `RANGE` where a value is negative, infinite or not a number.
+        How many values are not zero, or `RANGE` where one is negative, infinite or not a number.
     """
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
     last = LAST_4 if patterns.itemsize == 4 else LAST_8
+    every = np.int64(0)
     kind = values.dtype.type
     scratch, lanes = np.empty(min(cols, values.size), kind), np.empty(_LANES, kind)
     for row in range(rows.size):
@@ -87,6 +88,7 @@ def fit_roots(
             roots[i] = np.sqrt(np.sqrt(some[i]))
             count += part[i] != 0
         rows[row] = _total(roots, lanes) / count if count > 0 else 0.0
+        every += count
         if sums.size == 0:
             continue
         first, mean = low + phase - row * cols, kind(rows[row])
@@ -94,7 +96,7 @@ def fit_roots(
         for i in range(part.size):
             of_column[i] += roots[i]
             weight[i] += mean if part[i] != 0 else kind(0)
-    return OK
+    return int(every)
 
 
 @kernel(inline=True)

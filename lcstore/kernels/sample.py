@@ -1,4 +1,4 @@
-"""Sums over samples of tensors. They are so short that calls of numpy would take longer than the work."""
+"""Samples of tensors, and sums over them: so short that calls of numpy would take longer than the work."""
 
 from __future__ import annotations
 
@@ -17,6 +17,34 @@ def gather(values: Array, places: Array, out: Array) -> int:
     """Fill ``float64[n]`` `out` with `values`, floats or integers, at ``int64[n]`` `places`."""
     for i in range(places.size):
         out[i] = np.float64(values[places[i]])
+    return OK
+
+
+@kernel
+def cross(values: Array, phase: int, apart: Array, by_row: Array, by_column: Array) -> int:
+    """Take some columns and some rows of a matrix, in one pass: column after column would read it many times.
+
+    Parameters
+    ----------
+    values, phase
+        Integers, and where in a row of the matrix they begin.
+    apart
+        ``int64[2]``: how far the columns that are taken lie apart, and the rows; from the first on.
+    by_row, by_column
+        ``[rows, some]`` and ``[cols, few]`` of the dtype of values, filled: those of each row in the columns
+        that are taken, and those of each column in the rows. What the first row and the last one lack is 0.
+    """
+    cols, nothing = by_column.shape[0], values.dtype.type(0)
+    for row in range(by_row.shape[0]):
+        low = row * cols - phase
+        for place in range(by_row.shape[1]):
+            at = low + place * apart[0]
+            by_row[row, place] = values[at] if 0 <= at < values.size else nothing
+    for place in range(by_column.shape[1]):
+        low = place * apart[1] * cols - phase
+        for column in range(cols):
+            at = low + column
+            by_column[column, place] = values[at] if 0 <= at < values.size else nothing
     return OK
 
 

@@ -47,13 +47,14 @@ def fit(values, cols, phase):
     patterns = values.view(INTEGERS[values.dtype.type])
     rows = np.full(rows_of(values.size, cols, phase), 77.0)
     sums, weights = np.zeros((2, cols), values.dtype)
-    assert factored.fit_roots(values, patterns, cols, phase, rows, sums, weights) == OK
+    found = factored.fit_roots(values, patterns, cols, phase, rows, sums, weights)
+    assert found == np.count_nonzero(values)
     np.testing.assert_array_equal(rows, twins.row_roots(values, cols, phase, rows.size))
     wanted = twins.column_roots(values, phase, rows.tolist(), cols)
     np.testing.assert_array_equal(sums, wanted[0])
     np.testing.assert_array_equal(weights, wanted[1])
     again, none = np.zeros_like(rows), np.zeros(0, values.dtype)
-    assert factored.fit_roots(values, patterns, cols, phase, again, none, none) == OK
+    assert factored.fit_roots(values, patterns, cols, phase, again, none, none) == found
     np.testing.assert_array_equal(again, rows)
     one = factored.ONE_4 if values.itemsize == 4 else factored.ONE_8
     of_rows = np.where(rows > 0, np.rint(one + octaves(rows)), EMPTY)
@@ -192,7 +193,7 @@ def test_what_has_no_code_is_refused(dtype, bad):
     rows = np.zeros(4)
     patterns = values.view(INTEGERS[dtype])
     none = np.zeros(0, dtype)
-    assert factored.fit_roots(values, patterns, 12, 3, rows, none, none) == OK
+    assert factored.fit_roots(values, patterns, 12, 3, rows, none, none) == values.size
     for place in (0, 8, 9, 39):
         values[:] = 1
         values[place] = bad

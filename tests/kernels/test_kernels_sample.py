@@ -1,4 +1,4 @@
-"""Sums over samples against their twins, and at the ends of what floats can hold."""
+"""Samples and sums over them against their twins, and at the ends of what floats can hold."""
 
 from __future__ import annotations
 
@@ -69,3 +69,16 @@ def test_what_is_gathered_is_what_lies_there(kind):
     places, out = rng.integers(0, 500, 77), np.zeros(77)
     assert sample.gather(values, places, out) == 0
     np.testing.assert_array_equal(out, values[places].astype(np.float64))
+
+
+@given(st.integers(0, 1 << 30), st.integers(1, 40), st.integers(1, 300), st.data())
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_columns_and_rows_are_taken_as_their_twin_takes_them(kind, seed, cols, size, data):
+    phase, apart = data.draw(st.integers(0, cols - 1)), data.draw(st.tuples(*[st.integers(1, 50)] * 2))
+    values, rows = np.random.default_rng(seed).integers(-9, 9, size, kind), -(-(phase + size) // cols)
+    places, of_rows = range(0, cols, apart[0]), range(0, rows, apart[1])
+    by_row, by_column = np.full((rows, len(places)), 77, kind), np.full((cols, len(of_rows)), 77, kind)
+    assert sample.cross(values, phase, np.array(apart), by_row, by_column) == 0
+    wanted = twins.cross(values, cols, phase, rows, places, of_rows)
+    np.testing.assert_array_equal(by_row, wanted[0])
+    np.testing.assert_array_equal(by_column, wanted[1])

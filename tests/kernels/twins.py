@@ -641,6 +641,14 @@ def factored_values(levels, places, rows, columns, step, dtype):
     return status, out
 
 
+def cross(values, cols, phase, rows, places, of_rows):
+    """Give the columns at some places of all rows of a matrix, and some of its rows as columns."""
+    whole = np.zeros(rows * cols, values.dtype)
+    whole[phase : phase + values.size] = values
+    matrix = whole.reshape(rows, cols)
+    return matrix[:, places], matrix[of_rows].T
+
+
 def root_mean_square(values):
     with np.errstate(over="ignore"):
         lanes = [values[lane : values.size & ~3 : 4] ** 2 for lane in range(4)]
