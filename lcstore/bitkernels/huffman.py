@@ -7,6 +7,8 @@ the low bits of its window.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lcstore.arrays import Array
@@ -15,6 +17,9 @@ from lcstore.compiling.status import OK, SYMBOL, TABLE
 
 MAX_BITS = 12
 TABLE_SIZE = 1 << MAX_BITS
+#: In the nibbles of written lengths: a run of zeros, and a repeat of the last length.
+ZEROS = 13
+REPEAT = 14
 
 
 @kernel
@@ -159,6 +164,53 @@ def assign_codes(lengths: Array, codes: Array) -> int:
             code >>= 1
         codes[s] = np.uint32(reversed_ | (size << 16))
     return OK
+
+
+@kernel(inline=True)
+def _put_nibble(out: Array, at: int, value: Any) -> int:
+    out[at >> 1] |= np.uint8(value << 4 * (at & 1))
+    return at + 1
+
+
+@kernel
+def write_lengths(lengths: Array, out: Array) -> int:
+    """Write lengths in nibbles: 0 to 12 a length, 13 a run of zeros, 14 a repeat of the last one.
+
+    Runs are written so only where that is shorter, and zeros at the end not at all.
+
+    Parameters
+    ----------
+    lengths
+        ``uint8[k]``, each at most `MAX_BITS`.
+    out
+        ``uint8[ceil(k / 2)]`` of zeros, filled; the first nibble is the low one.
+
+    Returns
+    -------
+    int
+        Bytes used.
+    """
+    end, at, s = lengths.size, 0, 0
+    while end > 0 and lengths[end - 1] == 0:
+        end -= 1
+    while s < end:
+        value, run = np.int64(lengths[s]), 1
+        most = 258 if value == 0 else 19
+        while s + run < end and run < most and lengths[s + run] == value:
+            run += 1
+        if value == 0 and run >= 3:
+            at = _put_nibble(out, at, ZEROS)
+            at = _put_nibble(out, at, (run - 3) & 15)
+            at = _put_nibble(out, at, (run - 3) >> 4)
+        elif run >= 4:
+            at = _put_nibble(out, at, value)
+            at = _put_nibble(out, at, REPEAT)
+            at = _put_nibble(out, at, run - 4)
+        else:
+            for _ in range(run):
+                at = _put_nibble(out, at, value)
+        s += run
+    return (at + 1) >> 1
 
 
 @kernel

@@ -17,7 +17,7 @@ from lcstore.arrays import Array, Buffer
 from lcstore.bitkernels import huffman, pack, runs, wide
 from lcstore.coders import format as f
 from lcstore.coders.scratch import scratch_array
-from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache
+from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache, optimal_bits
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
 _PIECES, _PIECE = 64, 1 << 11
@@ -214,9 +214,9 @@ def count_pairs(levels: Array) -> tuple[Array, Array, Array]:
 
 
 def _try_pack(levels: Array, bits: int, per: int, counts: Array, singles: Array) -> _Trial:
-    table = CodeTable.from_counts(counts)
-    level_bits = table.bits(counts) + _escape_bits(singles, 1 << (bits - 1))
-    return _Trial(bits, per, levels.size, level_bits, table.symbols // 2, counts)
+    coded, symbols = optimal_bits(counts)
+    level_bits = coded + _escape_bits(singles, 1 << (bits - 1))
+    return _Trial(bits, per, levels.size, level_bits, symbols // 2, counts)
 
 
 def _count_symbols(levels: Array, bits: int, per: int) -> Array:
@@ -247,13 +247,13 @@ def _try_runs(levels: Array, singles: Array, entropy: str) -> list[_Trial]:
     if tokens is None:
         return []
     counts = tokens.counts()
-    table = CodeTable.from_counts(counts)
+    coded, symbols = optimal_bits(counts)
     extra = np.zeros(SYMBOLS, np.uint8)
     runs.extra_bits(extra)
-    level_bits = table.bits(counts) + float(counts @ extra.astype(np.int64))
+    level_bits = coded + float(counts @ extra.astype(np.int64))
     level_bits += _escape_bits(singles, runs.LEAST)
     level_bits *= 1 + _TOKENS_MUST_SAVE
-    return [_Trial(0, 0, levels.size, level_bits, table.symbols // 2, counts, tokens)]
+    return [_Trial(0, 0, levels.size, level_bits, symbols // 2, counts, tokens)]
 
 
 def _tokenize(levels: Array, most: int) -> _Tokens | None:
@@ -341,8 +341,7 @@ def bits_of_zeros(levels: Array) -> int:
     rest[0] = 0
     if not rest.any():  # a sample that has no other level: beside those elsewhere, a zero takes a bit
         return levels.size
-    with_zeros, without = CodeTable.from_counts(counts).bits(counts), CodeTable.from_counts(rest).bits(rest)
-    return int(with_zeros - without)
+    return optimal_bits(counts)[0] - optimal_bits(rest)[0]
 
 
 def count_bits(levels: Array) -> float:
@@ -386,5 +385,5 @@ def encode_small(small: Small, *, entropy: str = "auto", cache: TableCache | Non
     if float(np.sum(2 * np.floor(over) + 2)) < _ESCAPES_WEIGH * narrow_bits:
         return coded
     counts = _count_wide(small.whole())
-    bits = _wide_bits(counts, CodeTable.from_counts(counts))
+    bits = optimal_bits(counts)[0] + _extra_bits(counts)
     return None if bits < (1 - _WIDE_MUST_SAVE) * narrow_bits else coded

@@ -8,11 +8,9 @@ bytes), so a cache saves time only, never correctness.
 from __future__ import annotations
 
 import math
-import re
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
@@ -23,12 +21,8 @@ from lcstore.once import once
 
 SYMBOLS = 256
 _SIZE = huffman.TABLE_SIZE
-_ZEROS = 13
-_REPEAT = 14
 #: Bytes of a table: two lengths each, and runs are written only where they are shorter.
 _MOST_BYTES = SYMBOLS // 2
-#: Runs of equal lengths, as they are written: at most 258 zeros, and 19 of another.
-_RUNS: Final = re.compile(rb"\0{1,258}|([^\0])\1{0,18}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -54,11 +48,6 @@ class CodeTable:
             raise CorruptionError("no symbol to code")
         return cls.from_lengths(lengths)
 
-    @property
-    def symbols(self) -> int:
-        """Number of symbols that have a code."""
-        return int(np.count_nonzero(self.lengths))
-
     def bits(self, counts: Array) -> float:
         """Return the bits that `counts` symbols take; infinity where one has no code."""
         bits = huffman.code_bits(counts, self.lengths)
@@ -82,19 +71,8 @@ class CodeTable:
 
     @once
     def _written(self) -> bytes:
-        nibbles: list[int] = []
-        for found in _RUNS.finditer(self.lengths.tobytes().rstrip(b"\0")):  # what is not said is zero
-            value, run = found[0][0], len(found[0])
-            if value == 0 and run >= 3:
-                nibbles += [_ZEROS, (run - 3) & 15, (run - 3) >> 4]
-            elif run >= 4:
-                nibbles += [value, _REPEAT, run - 4]
-            else:
-                nibbles += [value] * run
-        if len(nibbles) % 2:
-            nibbles.append(0)
-        packed = np.array(nibbles, np.uint8).reshape(-1, 2)
-        return (packed[:, 0] | (packed[:, 1] << 4)).tobytes()
+        out = np.zeros(_MOST_BYTES, np.uint8)
+        return out[: huffman.write_lengths(self.lengths, out)].tobytes()
 
     @classmethod
     def from_bytes(cls, data: memoryview) -> CodeTable:
@@ -115,10 +93,10 @@ class CodeTable:
             if value <= huffman.MAX_BITS:
                 lengths.append(value)
                 at += 1
-            elif value == _ZEROS and at + 2 < len(nibbles):
+            elif value == huffman.ZEROS and at + 2 < len(nibbles):
                 lengths += [0] * (3 + nibbles[at + 1] + 16 * nibbles[at + 2])
                 at += 3
-            elif value == _REPEAT and at + 1 < len(nibbles) and lengths:
+            elif value == huffman.REPEAT and at + 1 < len(nibbles) and lengths:
                 lengths += [lengths[-1]] * (3 + nibbles[at + 1])
                 at += 2
             else:
@@ -129,6 +107,18 @@ class CodeTable:
             raise CorruptionError("the code table has too many symbols")
         lengths = lengths[:SYMBOLS]
         return cls.from_lengths(np.array(lengths + [0] * (SYMBOLS - len(lengths)), np.uint8))
+
+
+def optimal_bits(counts: Array) -> tuple[int, int]:
+    """Return the bits that ``int64[256]`` `counts` take by their optimal table, and its symbols.
+
+    It is what `CodeTable.from_counts` tells, for those who need no codes.
+    """
+    lengths = np.empty(SYMBOLS, np.uint8)
+    symbols = huffman.code_lengths(counts, lengths)
+    if symbols < 0:
+        raise CorruptionError("no symbol to code")
+    return int(huffman.code_bits(counts, lengths)), int(symbols)
 
 
 class TableCache:

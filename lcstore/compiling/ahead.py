@@ -36,6 +36,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("bitkernels.pack.count_symbols", "int8[::1], int64, int64, int64[::1]"),
     ("bitkernels.huffman.code_lengths", "int64[::1], uint8[::1]"),
     ("bitkernels.huffman.assign_codes", "uint8[::1], uint32[::1]"),
+    ("bitkernels.huffman.write_lengths", "uint8[::1], uint8[::1]"),
     ("bitkernels.huffman.code_bits", "int64[::1], uint8[::1]"),
     (
         "bitkernels.pack.encode_pack",

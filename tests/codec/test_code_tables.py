@@ -15,7 +15,7 @@ from lcstore.bitkernels.huffman import histogram
 from lcstore.bitkernels.pack import pack
 from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.coders.entropy import count_pairs
-from lcstore.coders.tables import CodeTable, TableCache
+from lcstore.coders.tables import CodeTable, TableCache, optimal_bits
 from lcstore.errors import CorruptionError
 
 counts_of = st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 1000, 10**9]), min_size=256, max_size=256).filter(
@@ -31,6 +31,8 @@ def test_tables_are_written_and_read_back(counts):
     again = CodeTable.from_bytes(memoryview(data))
     np.testing.assert_array_equal(again.lengths, table.lengths)
     np.testing.assert_array_equal(again.codes, table.codes)
+    every = np.array(counts, np.int64)
+    assert optimal_bits(every) == (table.bits(every), np.count_nonzero(table.lengths))
 
 
 @given(st.binary(max_size=200))

@@ -41,6 +41,15 @@ def test_code_lengths_are_their_twin_complete_and_within_the_limit(counts):
     assert lengths.max() <= 12
 
 
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 300)), max_size=9))
+def test_lengths_are_written_as_their_twin_writes_them(runs):
+    lengths = np.repeat(*np.array(runs or [(0, 1)]).T)[:256].astype(np.uint8)
+    out = np.zeros(-(-lengths.size // 2), np.uint8)
+    used = huffman.write_lengths(lengths, out)
+    assert out[:used].tobytes() == twins.written_lengths(lengths)
+    assert not out[used:].any()
+
+
 def best_cost(counts, limit):
     """Try every multiset of lengths that fills the code space; give long codes to the rare."""
     counts = sorted(counts, reverse=True)

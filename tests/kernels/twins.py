@@ -234,6 +234,21 @@ def code_lengths(counts, limit=12):
     return lengths
 
 
+def written_lengths(lengths):
+    """Give the nibbles that lengths are written in, two to a byte; zeros at the end are left out."""
+    nibbles = []
+    for value, run in itertools.groupby(np.trim_zeros(lengths, "b").tolist()):
+        left = len([*run])
+        while left:
+            some = min(left, 19 if value else 258)
+            left -= some
+            if value == 0 and some >= 3:
+                nibbles += [13, (some - 3) % 16, (some - 3) // 16]
+            else:
+                nibbles += [value, 14, some - 4] if some >= 4 else [value] * some
+    return bytes(low | high << 4 for low, high in itertools.zip_longest(*[iter(nibbles)] * 2, fillvalue=0))
+
+
 def codes(lengths):
     """Give {symbol: (code in stream order, length)}: canonical codes count up, written from the top."""
     out, code, last = {}, 0, 0
