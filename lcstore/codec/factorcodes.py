@@ -15,11 +15,12 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.coders.rowsort import Part
-from lcstore.kernels import factored as kernels
+from lcstore.kernels.factored import FINE
+from lcstore.kernels.offsets import offsets
 from lcstore.kernels.sample import cross
 
 #: Codes in an octave: step sizes are whole numbers of them, from 1 to 255.
-CODES: Final = 1 << kernels.FINE
+CODES: Final = 1 << FINE
 #: How far one code's chance is from that of the one before, modulo 1.
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 #: What codes that are whole may be off by as they are computed.
@@ -95,7 +96,7 @@ def _offsets(patterns: Array, rows: Array, columns: Array, known: Array, by: Lev
     """Return by how many codes each row is too high, beside where it was, and in the mean."""
     out = np.empty((2, rows.size))
     high, wide, more = (some.astype(np.float32) for some in (rows, columns, known))
-    kernels.offsets(patterns.ravel(), high, wide, more, by.step_size, by.above, by.below, out[0], out[1])
+    offsets(patterns.ravel(), high, wide, more, by.step_size, by.above, by.below, out[0], out[1])
     return out
 
 

@@ -52,7 +52,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("kernels.sample.cross", "int32[::1], int64, int64[::1], int32[:, ::1], int32[:, ::1]"),
     (
-        "kernels.factored.offsets",
+        "kernels.offsets.offsets",
         "int32[::1], float32[::1], float32[::1], float32[::1], int64, int64, int64, float64[::1], "
         "float64[::1]",
     ),

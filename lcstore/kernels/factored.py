@@ -34,12 +34,8 @@ ZERO = -1
 #: Levels are at most this: no difference of codes is larger.
 MOST = 1 << 17
 
-#: Bits of a pattern below those of its code that tell how far a value is off.
-_FINER = 8
-#: Values lie whole steps apart if they do so but for this part of a step, the root of the mean square.
-_AGREE = 1 / 8
 #: Sums that are made beside each other: one would wait for each addition.
-_LANES = 16
+LANES = 16
 _0 = np.float32(0)
 _HALF = np.float32(0.5)
 _1 = np.float32(1)
@@ -75,7 +71,7 @@ def fit_roots(
     last = LAST_4 if patterns.itemsize == 4 else LAST_8
     every = np.int64(0)
     kind = values.dtype.type
-    scratch, lanes = np.empty(min(cols, values.size), kind), np.empty(_LANES, kind)
+    scratch, lanes = np.empty(min(cols, values.size), kind), np.empty(LANES, kind)
     for row in range(rows.size):
         low = max(row * cols - phase, 0)
         part = patterns[low : (row + 1) * cols - phase]
@@ -87,7 +83,7 @@ def fit_roots(
         for i in range(part.size):
             roots[i] = np.sqrt(np.sqrt(some[i]))
             count += part[i] != 0
-        rows[row] = _total(roots, lanes) / count if count > 0 else 0.0
+        rows[row] = lane_sum(roots, lanes) / count if count > 0 else 0.0
         every += count
         if sums.size == 0:
             continue
@@ -100,17 +96,17 @@ def fit_roots(
 
 
 @kernel(inline=True)
-def _total(values: Array, lanes: Array) -> Any:
+def lane_sum(values: Array, lanes: Array) -> Any:
     """Return the sum of values, in several lanes at a time."""
     lanes[:] = values.dtype.type(0)
-    whole = values.size - values.size % _LANES
-    for i in range(0, whole, _LANES):
-        for j in range(_LANES):
+    whole = values.size - values.size % LANES
+    for i in range(0, whole, LANES):
+        for j in range(LANES):
             lanes[j] += values[i + j]
     for i in range(whole, values.size):
         lanes[i - whole] += values[i]
     total = 0.0
-    for j in range(_LANES):
+    for j in range(LANES):
         total += np.float64(lanes[j])
     return total
 
@@ -125,7 +121,7 @@ def _ends(patterns: Array) -> tuple[Any, Any]:
 
 
 @kernel(inline=True)
-def _row_levels(
+def row_levels(
     patterns: Array,
     of_row: Any,
     columns: Array,
@@ -231,7 +227,7 @@ def factored_levels(
         if scratch.size < part.size:
             scratch = np.empty(part.size, np.int32)
         some = scratch[: part.size]
-        _row_levels(part, np.float32(rows[row]), of_column, step_size, threshold, below, some)
+        row_levels(part, np.float32(rows[row]), of_column, step_size, threshold, below, some)
         for i in range(part.size):
             if -128 < some[i] < 128:
                 to[i] = np.int8(some[i])
@@ -241,116 +237,6 @@ def factored_levels(
                 escapes[found] = some[i]
             found += 1
     return found
-
-
-@kernel
-def offsets(
-    patterns: Array,
-    rows: Array,
-    columns: Array,
-    known: Array,
-    step_size: int,
-    threshold: int,
-    below: int,
-    beside: Array,
-    off: Array,
-) -> int:
-    """Fill by how many codes each row is too high.
-
-    Values that were restored lie nearly whole steps apart. Then it is how far the row is from where all of
-    them come back as they are. Otherwise its values come back too large by so many codes, in the mean; zeros
-    count for nothing, nor does what may come back larger: it lies `threshold` to `below` under its centre.
-
-    Parameters
-    ----------
-    patterns
-        The bits of values as in `fit_roots`: those of one row after the other.
-    rows, columns
-        ``float32``: codes, whole or not.
-    known
-        ``float32``, one per column: by how many codes it is known to be too high.
-    step_size, threshold, below
-        As in `factored_levels`.
-    beside, off
-        ``float64``, one per row, filled: one of the two is 0, and both where all values are zero.
-    """
-    drop = (DROP_4 if patterns.itemsize == 4 else DROP_8) - _FINER
-    last = np.float32(LAST_4 if patterns.itemsize == 4 else LAST_8)
-    down, wide, above = np.float32(2.0**-_FINER), np.float32(step_size), np.float32(threshold)
-    cols, lanes = columns.size, np.empty(_LANES, np.float32)
-    levels = np.empty(cols, np.int32)
-    more, apart, squares = np.empty(cols, np.float32), np.empty(cols, np.float32), np.empty(cols, np.float32)
-    for row in range(rows.size):
-        part = patterns[row * cols : (row + 1) * cols]
-        _row_levels(part, rows[row], columns, step_size, threshold, below, levels)
-        count = np.int64(0)
-        for i in range(cols):
-            level = np.float32(levels[i])
-            steps = level + _1 if level < _0 else level
-            centre = min(rows[row] + columns[i], last)
-            left = centre - np.float32(np.int32(part[i] >> drop)) * down
-            back = left + steps * wide + _HALF  # what is restored lies amid its code
-            counts = part[i] != 0
-            more[i] = back if (steps != _0) | (back < above) else _0
-            more[i] = more[i] - known[i] if counts else _0
-            apart[i] = left - known[i]
-            count += part[i] != 0
-        beside[row] = off[row] = 0.0
-        if count == 0:
-            continue
-        one = 0
-        while part[one] == 0:
-            one += 1
-        first = apart[one]
-        for i in range(cols):
-            between = apart[i] - first
-            between -= wide * np.floor(between / wide + _HALF)
-            apart[i] = between if part[i] != 0 else _0
-            squares[i] = apart[i] * apart[i]
-        mean = _total(apart, lanes) / count
-        if _total(squares, lanes) / count - mean * mean < (_AGREE * step_size) ** 2:
-            high = first + mean + 0.5
-            high -= step_size * np.floor(high / step_size + 0.5)
-            beside[row] = high + step_size * _lost_steps(
-                part, rows[row], columns, known, high, step_size, threshold, below
-            )
-        else:
-            off[row] = _total(more, lanes) / count
-    return OK
-
-
-@kernel(inline=True)
-def _lost_steps(
-    part: Array,
-    of_row: Any,
-    columns: Array,
-    known: Array,
-    high: float,
-    step_size: int,
-    threshold: int,
-    below: int,
-) -> float:
-    """Return by how many whole steps a row is too high for each value to come back as it is.
-
-    A value one step under its centre comes back as the centre. Saved from there again, it is one step under
-    the next one: a row with a single value grew by a step each time.
-    """
-    drop = (DROP_4 if part.itemsize == 4 else DROP_8) - _FINER
-    last = np.float32(LAST_4 if part.itemsize == 4 else LAST_8)
-    down = np.float32(2.0**-_FINER)
-    most = 0.0
-    is_lost = False
-    for i in range(part.size):
-        if part[i] == 0:
-            continue
-        under = (
-            min(of_row + columns[i], last) - np.float32(np.int32(part[i] >> drop)) * down - known[i] - high
-        )
-        steps = np.floor(under / step_size + 0.5)
-        if steps > 0:
-            most = max(most, steps)
-            is_lost |= steps * step_size < below
-    return most if is_lost else 0.0
 
 
 @kernel

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.compiling.status import OK, RANGE
-from lcstore.kernels import factored
+from lcstore.kernels import factored, offsets
 
 INTEGERS = {np.float32: np.int32, np.float64: np.int64}
 #: The code of a row or a column in which every value is zero.
@@ -133,7 +133,7 @@ def test_offsets_are_their_twin(piece, step, threshold, more, data):
     rows += np.float32(near)
     rule = step, min(threshold, step), min(threshold, step) + more
     beside, off = np.full((2, rows.size), 77.0)
-    assert factored.offsets(patterns, rows, columns, known, *rule, beside, off) == OK
+    assert offsets.offsets(patterns, rows, columns, known, *rule, beside, off) == OK
     wanted = twins.offsets(patterns, rows, columns, known, *rule)
     np.testing.assert_array_equal((beside, off), wanted)
 
@@ -148,7 +148,7 @@ def test_offsets_of_what_was_restored_lead_to_where_it_comes_back_as_it_is(dtype
     row = np.array([2000 + data.draw(st.integers(-300, 300))], np.float32)
     beside, off = np.full((2, 1), 77.0)
     some = columns.astype(np.float32), np.zeros(cols, np.float32)
-    assert factored.offsets(patterns, row, *some, step, step, step, beside, off) == OK
+    assert offsets.offsets(patterns, row, *some, step, step, step, beside, off) == OK
     assert off[0] == 0
     assert (row[0] - beside[0] - 2000) % step == 0
 
