@@ -340,6 +340,7 @@ class Collector:
             url=self.backend.url,
             dry_run=self.dry_run,
             condemned=len(new),
+            condemned_states=len({scope.node for scope in new} & contents.graph.hidden),
             waiting=len(still),
             deleted_objects=len(objects),
             deleted_bytes=bytes_of(self.backend, contents, objects | records) + bytes_left(left.going),

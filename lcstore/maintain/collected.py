@@ -39,6 +39,8 @@ class CollectReport:
         `deleted_bytes`.
     uncondemned
         How many more are to be condemned once there is room for the records that say so.
+    condemned_states
+        States that were let go of and of which something is condemned now: no more to be brought back.
     waiting_leftovers, waiting_leftover_bytes, leftover_seconds
         Those that stay, as somebody wrote to them less than so many seconds ago.
     """
@@ -65,6 +67,7 @@ class CollectReport:
     waiting_leftover_bytes: int = 0
     leftover_seconds: float = 0.0
     uncondemned: int = 0
+    condemned_states: int = 0
 
     @property
     def makes_room(self) -> bool:

@@ -193,16 +193,17 @@ class _Change(NamedTuple):
         How many times as far it moves as it mostly did before, beside the others.
     of_first
         The same, as it did at first: what comes back to that has not slowed down, however long a burst lasts.
-    at_once
-        How many times as far as shortly before it moves itself at the first of these states.
+    at_once, others_at_once
+        How many times as far as shortly before it moves itself at the first of these states, and most others.
     own, others
-        The same, at the last of them; and how many times as far most others move then.
+        The same, at the last of them.
     """
 
     step: int
     times: float
     of_first: float
     at_once: float
+    others_at_once: float
     own: float
     others: float
 
@@ -238,9 +239,10 @@ class _Beside(NamedTuple):
         first, parts = _begins(alike), self.parts
         before = np.median(parts[:first]), np.quantile(parts[:first][:_LEAST], _USED_TO)
         times, of_first = (float(parts[-1] / base) for base in before)
-        moved, others = (np.median(each[:first][-_SHORTLY:]) for each in (self.moved, self.others))
-        own = float(np.median(self.moved[first:][:_SHORTLY]) / moved), float(self.moved[-1] / moved)
-        return _Change(int(self.steps[first]), times, of_first, *own, float(self.others[-1] / others))
+        courses = [(each, np.median(each[:first][-_SHORTLY:])) for each in (self.moved, self.others)]
+        at_once = [float(np.median(each[first:][:_SHORTLY]) / base) for each, base in courses]
+        at_last = [float(each[-1] / base) for each, base in courses]
+        return _Change(int(self.steps[first]), times, of_first, *at_once, *at_last)
 
     def falls_after(self, little: Array) -> int | None:
         """Return the last step at which it moved as shortly before it came to little; None if at once."""
@@ -303,7 +305,8 @@ def _further(beside: _Beside, the_others: str) -> str:
     change = beside.since(parts > _MORE)
     if change.times < far:  # as before a lull
         return ""
-    if change.at_once < _MORE and (change.own < _MORE or change.others <= _LITTLE):
+    at_once = change.at_once < max(_MORE, 1 / change.others_at_once)  # or it is the others that fell
+    if at_once and (change.own < _MORE or change.others <= _LITTLE):
         return beside.it_is_others(change, "goes on while most layers have slowed down")
     times = _than(change.times, "it used to")
     at_most = f" ({change.times / parts[-1] * parts.max():.3g} at most)" * (change.times < _FAR)

@@ -68,6 +68,9 @@ def later(report: CollectReport) -> Iterator[str]:
         clock = ", by the clock of this machine" * report.dry_run
         how = f"they are condemned, and all old enough in {_long(report.waiting_seconds)}{clock}"
     yield f"{size(report.waiting_bytes)} go later: {how}."
+    if report.dry_run and report.condemned_states:
+        states = counted(report.condemned_states, "state")
+        yield f"Until it runs with --apply, `lcstore unretire` can bring back {states} of that, and none later."
     ahead = report.waiting_seconds - report.grace_seconds
     if ahead > _AHEAD:
         yield (

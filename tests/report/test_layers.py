@@ -140,6 +140,15 @@ def test_a_layer_that_goes_on_in_a_network_that_stops_moves_no_further():
     assert said[3].endswith("10 times less than shortly before, it 1.2 times as far")
 
 
+def test_the_head_of_a_network_that_dies_moves_no_further_though_it_starts_at_the_shock():
+    """Its gradients double as the loss leaps; that was told as 90 times further, since the others fell."""
+    noise = np.exp(0.05 * np.random.default_rng(0).standard_normal((5, 60)))
+    dead = np.where(np.arange(60) < 30, 1, np.maximum(0.02, 0.5 ** np.arange(-29, 31)))
+    head = np.r_[np.full(30, 1.0), np.full(8, 1.8), np.full(22, 1.0)]
+    said = notes_of(course(noise * [dead, dead, dead, dead, head]))
+    assert said[4].startswith("goes on while most layers have slowed down since about step 300")
+
+
 @pytest.mark.parametrize("factor", [10, 20, 100])
 @pytest.mark.parametrize("shape", ["cosine", "linear"])
 def test_a_layer_that_moves_further_at_once_is_told_so_though_the_rate_comes_to_nothing(factor, shape):

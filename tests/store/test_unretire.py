@@ -14,6 +14,7 @@ from lcstore import ConflictError, InvalidInputError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.marks import RetiredRecord, TagRecord
 from lcstore.storage.memory import MemoryBackend
+from lcstore.terminal.collection import later
 from lcstore.testing import FaultBackend
 from lcstore.write.naming import hide_again
 
@@ -295,6 +296,20 @@ def test_a_rule_that_is_behind_the_times_takes_no_pin_away_that_was_set_since():
             store.unretire()
             hide_again(backend, before, store.info(3).node)
         assert 3 in store.steps()
+
+
+def test_a_collect_says_beforehand_how_many_states_it_takes_the_way_back_from():
+    backend = run_of(8)
+    with opened(backend) as store:
+        assert store.collect(dry_run=True).condemned_states == 0
+        store.retain("latest:3")
+        store.compact()
+        report = store.collect(dry_run=True)
+        assert report.condemned_states == 5
+        assert "`lcstore unretire` can bring back 5 states of that, and none later" in " ".join(later(report))
+        assert store.collect().condemned_states == 5
+        assert store.collect(dry_run=True).condemned_states == 0
+        assert len(store.unretire().too_late) == 5
 
 
 def test_the_name_of_the_holder_is_as_the_format_says():
