@@ -248,7 +248,7 @@ class Answer:
             return self._nearest()
         self.next = f"lcstore ls {self.quoted}"
         names = ", ".join(below[:_MOST_STORES]) + ", ..." * (len(below) > _MOST_STORES)
-        every = "`ls`, `stats`, `verify`, `cp` and `maintain` take all that are below"
+        every = "`ls`, `stats`, `verify`, `cp`, `maintain` and `unretire` take all that are below"
         return f"there is no store here, but below: {names} ({every})"
 
     def _nearest(self) -> str:

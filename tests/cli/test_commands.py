@@ -178,7 +178,7 @@ def test_stores_in_the_folder_are_named(saved):
     folder = str(Path(saved).parent)
     result = call("collect", folder)
     assert result.exit_code == 1
-    every = "(`ls`, `stats`, `verify`, `cp` and `maintain` take all that are below)"
+    every = "(`ls`, `stats`, `verify`, `cp`, `maintain` and `unretire` take all that are below)"
     said = f"there is no store here, but below: {saved} {every}. Next: lcstore ls {folder}"
     assert said in result.stderr
 
