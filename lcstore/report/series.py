@@ -77,8 +77,9 @@ class Line:
         low = max((at for at, number in enumerate(numbers) if number <= far), default=len(numbers))
         if len(numbers) - low - 1 < size:
             return ""
-        was, now = steps[medians.index(least) * size + size // 2], median(numbers[-size:])
-        return f"up since step {steps[low + 1]}: about {now:.3g} in the end, {least:.3g} at step {was}"
+        now, best = median(numbers[-size:]), min(numbers)
+        was = f"{best:.4g} at step {steps[numbers.index(best)]}"
+        return f"up since step {steps[low + 1]}: about {now:.3g} in the end, and at the least {was}"
 
     @property
     def warning(self) -> str:

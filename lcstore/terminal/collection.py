@@ -70,7 +70,7 @@ def later(report: CollectReport) -> Iterator[str]:
     yield f"{size(report.waiting_bytes)} go later: {how}."
     if report.dry_run and report.condemned_states:
         states = counted(report.condemned_states, "state")
-        yield f"Until it runs with --apply, `lcstore unretire` can bring back {states} of that, and none later."
+        yield f"Until a run with --apply, `lcstore unretire` can bring back {states} of that, and none later."
     ahead = report.waiting_seconds - report.grace_seconds
     if ahead > _AHEAD:
         yield (

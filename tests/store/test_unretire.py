@@ -299,8 +299,9 @@ def test_a_rule_that_is_behind_the_times_takes_no_pin_away_that_was_set_since():
 
 
 def test_a_collect_says_beforehand_how_many_states_it_takes_the_way_back_from():
-    backend = run_of(8)
-    with opened(backend) as store:
+    with opened(MemoryBackend.fresh(), grace=3600) as store:
+        for step in range(8):
+            store.save(step, state(step))
         assert store.collect(dry_run=True).condemned_states == 0
         store.retain("latest:3")
         store.compact()
