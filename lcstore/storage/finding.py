@@ -1,4 +1,4 @@
-"""Which stores lie below a place: folders are looked into level by level, and no store is looked into.
+"""Which stores lie below a place: folders are looked into level by level, but for those of a store's own.
 
 Links to folders are followed once all that is no link was looked into, and each real folder once: so links in
 a circle end, and a store that is reached in two ways has the name without a link.
@@ -11,17 +11,17 @@ import os
 import posixpath
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import fsspec
 from fsspec.archive import AbstractArchiveFileSystem
 
 from lcstore.errors import InvalidInputError, LcstoreError
-from lcstore.storage.backend import mapped
+from lcstore.storage.backend import CLOCK, mapped
 from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.memory import memory_names
 
@@ -41,6 +41,10 @@ _NODES: Final = "nodes"
 _RECORD: Final = re.compile(r"[0-9]{19}-[0-9]{6}\.[0-9a-f]{8}-.*\.json")
 #: The keys of a store by one of which it is known.
 _MARK: Final = re.compile(rf"({_COPIES}/)?{re.escape(MARKER)}|{_NODES}/{_RECORD.pattern}")
+#: The folders that a store has, or may have: nothing else lies in them.
+OWN: Final = frozenset(
+    [_COPIES, _NODES, "edges", "names", "retired", "condemned", "layouts", "data", "quarantine", CLOCK]
+)
 #: What file systems have at their top for themselves.
 _NOT_OURS: Final = "lost+found"
 
@@ -54,7 +58,7 @@ class _Inside(NamedTuple):
 
 
 #: Returns what is in a folder; None where it is there and cannot be looked into.
-_Look: TypeAlias = Callable[[str], _Inside | None]
+Look: TypeAlias = Callable[[str], _Inside | None]
 _NOTHING: Final = _Inside(set(), [])
 
 
@@ -95,7 +99,7 @@ def stores_below(
         return _in_memory(url.rstrip("/"), levels)[:most]
     look, root = _look_at(url, dict(storage_options or {}))
     with mapped("list", without_secrets(url)):
-        return _named(url, root, islice(_walk(look, root, levels, looks, sealed=sealed), most))
+        return _named(url, root, islice(walk(look, root, levels, looks, sealed=sealed), most))
 
 
 def stores_inside(
@@ -129,7 +133,7 @@ def stores_inside(
         return [one for one in _in_memory(url.rstrip("/"), LEVELS) if one != url.rstrip("/")][:most]
     look, root = _look_at(url, dict(storage_options or {}))
     with mapped("list", without_secrets(url)):
-        return _named(url, root, islice(_walk(look, root, LEVELS, LOOKS, own=own), most))
+        return _named(url, root, islice(walk(look, root, LEVELS, LOOKS, own=own), most))
 
 
 def _named(url: str, root: str, found: Iterator[str]) -> list[str]:
@@ -185,7 +189,7 @@ def _in_memory(url: str, levels: int) -> list[str]:
     return sorted(f"memory://{one}" for one in found if one[len(inside) :].count("/") < levels)
 
 
-def _look_at(url: str, options: dict[str, object]) -> tuple[_Look, str]:
+def _look_at(url: str, options: dict[str, object]) -> tuple[Look, str]:
     """Return what lists a folder of a target, and the folder of a URL."""
     protocol, given, path = url.partition("://")
     if not given or protocol in ("file", "local"):
@@ -195,6 +199,12 @@ def _look_at(url: str, options: dict[str, object]) -> tuple[_Look, str]:
     except (ImportError, ValueError, TypeError) as error:
         said = without_secrets(str(error))
         raise InvalidInputError(f"cannot open {protocol!r} URLs: {said}") from harmless(error)
+
+    return looking(fs), root.rstrip("/")
+
+
+def looking(fs: Any) -> Look:
+    """Return what lists a folder of a filesystem of fsspec."""
 
     def look(folder: str) -> _Inside | None:
         fs.invalidate_cache()
@@ -210,7 +220,7 @@ def _look_at(url: str, options: dict[str, object]) -> tuple[_Look, str]:
             [name for name, kind in names if kind == "directory"],
         )
 
-    return look, root.rstrip("/")
+    return look
 
 
 def _local(folder: str) -> _Inside | None:
@@ -235,8 +245,8 @@ def _leads_to_folder(link: os.DirEntry[str]) -> bool:
         return False  # a link to itself
 
 
-def _walk(
-    look: _Look,
+def walk(
+    look: Look,
     root: str,
     levels: int,
     looks: float,
@@ -265,21 +275,22 @@ def _walk(
                 yield folder
             continue
         inside = folder.rstrip("/")
-        is_top = own is not None and folder == root
-        if not is_top and _is_store(look, inside, found):
+        passed = None if folder != root else own
+        if passed is None and _is_store(look, inside, found):
             yield folder
-        elif left:
-            passed = own if is_top and own is not None else ()
-            for name in sorted(name for name in found.folders if _may_hold(name) and name not in passed):
+            passed = OWN
+        if left:
+            for name in _may_hold(found.folders, passed):
                 pending.append((f"{inside}/{name}", f"{real.rstrip('/')}/{name}", left - 1))
-            linked.extend((f"{inside}/{name}", left - 1) for name in sorted(found.links) if _may_hold(name))
+            linked.extend((f"{inside}/{name}", left - 1) for name in _may_hold(found.links, passed))
 
 
-def _may_hold(name: str) -> bool:
-    return bool(name) and name[0] != "." and name != _NOT_OURS
+def _may_hold(names: Iterable[str], passed: Collection[str] | None) -> list[str]:
+    wanted = (name for name in names if name not in (passed or ()) and name != _NOT_OURS)
+    return sorted(name for name in wanted if name and name[0] != ".")
 
 
-def _is_store(look: _Look, folder: str, found: _Inside) -> bool:
+def _is_store(look: Look, folder: str, found: _Inside) -> bool:
     """Return whether a folder is that of a store, by what is in it."""
     if MARKER in found.files:
         return True

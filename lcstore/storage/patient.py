@@ -105,13 +105,13 @@ class PatientBackend:
     def put(self, key: str, data: Buffer) -> None:
         """Store a whole object."""
         more = self.patience.carrying(memoryview(data).nbytes)
-        self._ask("write", key, partial(self.inner.put, key, data), UnknownOutcomeError, more=more)
+        self.ask("write", key, partial(self.inner.put, key, data), UnknownOutcomeError, more=more)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return the bytes of an object, or those of ``[start, end)`` that exist."""
         nbytes = 0 if end is None or unsized.get() else max(0, end - (start or 0))
         more = self.patience.carrying(nbytes)
-        return self._ask("read", key, partial(self.inner.get, key, start, end), more=more)
+        return self.ask("read", key, partial(self.inner.get, key, start, end), more=more)
 
     def list(self, prefix: str, foreign: Names | None = None) -> Names:
         """Return every key below ``prefix/`` at any depth."""
@@ -120,41 +120,41 @@ class PatientBackend:
             others: Names = []
             return self.inner.list(prefix, others), others
 
-        found, others = self._ask("list", prefix, once)
+        found, others = self.ask("list", prefix, once)
         if foreign is not None:
             foreign.extend(others)
         return found
 
     def lengths(self, prefix: str) -> dict[str, int]:
         """Return how long objects below ``prefix/`` are, as far as a listing tells."""
-        return self._ask("list", prefix, partial(told_lengths, self.inner, prefix))
+        return self.ask("list", prefix, partial(told_lengths, self.inner, prefix))
 
     def delete(self, key: str) -> None:
         """Delete an object; one that is absent is fine."""
-        self._ask("delete", key, partial(self.inner.delete, key))
+        self.ask("delete", key, partial(self.inner.delete, key))
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete objects."""
         wanted = list(keys)
-        self._ask("delete", f"{len(wanted)} objects", partial(self.inner.delete_many, wanted))
+        self.ask("delete", f"{len(wanted)} objects", partial(self.inner.delete_many, wanted))
 
     def size(self, key: str) -> int:
         """Return the length of an object in bytes."""
-        return self._ask("look at", key, partial(self.inner.size, key))
+        return self.ask("look at", key, partial(self.inner.size, key))
 
     def created(self, key: str) -> float | None:
         """Return when an object was stored, in seconds by the storage's own clock."""
-        return self._ask("look at", key, partial(self.inner.created, key))
+        return self.ask("look at", key, partial(self.inner.created, key))
 
     def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
         """Return what writes that have not ended left; what is older than a moment is taken away."""
         wanted = list(folders)
-        return self._ask("look for", "interrupted writes", partial(self.inner.leftovers, wanted, before))
+        return self.ask("look for", "interrupted writes", partial(self.inner.leftovers, wanted, before))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r}, {self.patience!r})"
 
-    def _ask(
+    def ask(
         self,
         verb: str,
         what: str,

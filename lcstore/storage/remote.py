@@ -101,6 +101,12 @@ class FsspecBackend(BaseBackend):
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self._fs, self._root, self._url, self._read_only))
 
+    @contextlib.contextmanager
+    def at(self) -> Iterator[tuple[Any, str]]:
+        """Give the filesystem, to this thread for the time of a block, and where in it this is."""
+        with self._ready() as fs:
+            yield fs, self._root
+
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete objects, many to a request where the target can."""
         wanted = [validate_key(key) for key in keys]

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from lcstore.check.findings import Level, VerifyReport
 from lcstore.cluster.tasks import Client, Task, carried_out
-from lcstore.copying.copy import CopyReport
+from lcstore.copying.copy import CopyReport, copy_store
 from lcstore.copying.receiving import check_apart
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
 from lcstore.index.kinds import is_store
@@ -123,7 +123,7 @@ def maintain_below(
         max_seconds=max_seconds,
         level=level,
     )
-    return _each(url, storage_options, "maintain", lambda _: call, client, on_progress, on_done, leave_out)
+    return _each(url, storage_options, "maintain", lambda *_: call, client, on_progress, on_done, leave_out)
 
 
 def unretire_below(
@@ -150,7 +150,7 @@ def unretire_below(
         There is no store.
     """
     call = partial(_unretire, since=since, dry_run=dry_run)
-    return _each(url, storage_options, "unretire", lambda _: call, None, on_progress, on_done)
+    return _each(url, storage_options, "unretire", lambda *_: call, None, on_progress, on_done)
 
 
 def verify_below(
@@ -181,7 +181,7 @@ def verify_below(
         There is no store.
     """
     call = partial(_verify, level=level, sample=sample, max_seconds=max_seconds)
-    return _each(url, storage_options, "verify", lambda _: call, client, on_progress, on_done)
+    return _each(url, storage_options, "verify", lambda *_: call, client, on_progress, on_done)
 
 
 def copy_below(
@@ -229,11 +229,24 @@ def copy_below(
     if is_store(there):  # where it does not answer, no store waits for it again
         raise InvalidInputError(f"{there.url} is a store, and no store lies in another: name another place")
 
-    def call(url: str) -> Callable[[Backend], CopyReport]:
+    def call(url: str, found: Sequence[str]) -> Callable[[Backend], CopyReport]:
         place = to + "/" * (not to.endswith("/")) + url.removeprefix(above).strip("/")
-        return lambda backend: copy(backend, open_backend(place, target_options), check=check)
+        copied = copy if _is_apart(url, found) else _copy_as_it_lies
+        return lambda backend: copied(backend, open_backend(place, target_options), check=check)
 
     return _each(source, source_options, "copy", call, None, on_progress, on_done)
+
+
+def _is_apart(url: str, found: Sequence[str]) -> bool:
+    """Return whether a store lies in none of some, and none of them in it."""
+    own = f"{url.rstrip('/')}/"
+    others = (f"{one.rstrip('/')}/" for one in found if one != url)
+    return not any(one.startswith(own) or own.startswith(one) for one in others)
+
+
+def _copy_as_it_lies(source: Backend, target: Backend, *, check: bool) -> CopyReport:
+    """Copy a store to a place that lies in another, or another in it, as the store itself does."""
+    return copy_store(patient(source, None, None), patient(target, None, None), check=check)
 
 
 def _maintain(backend: Backend, *, threads: int | None, dry_run: bool, **how: Any) -> MaintainReport:
@@ -256,19 +269,19 @@ def _each(
     url: str | os.PathLike[str],
     options: Mapping[str, Any] | None,
     what: str,
-    call: Callable[[str], Callable[[Backend], R]],
+    call: Callable[[str, Sequence[str]], Callable[[Backend], R]],
     client: Client | None,
     on_progress: OnProgress | None,
     on_done: OnDone[R] | None,
     leave_out: Sequence[str] = (),
 ) -> list[Tended[R]]:
-    """Do the same to every store, as `call` gives it for a URL; return what came of each."""
+    """Do the same to every store, as `call` gives it for a URL and all of them; return what came of each."""
     found = stores_below(os.fspath(url), options, sealed=True)
     if not found:
         raise NotFoundError(f"there is no store at {url}, nor eight folders below it")
     found = _without(found, os.fspath(url), leave_out)
     shuffle(found)  # where each night is cut off, all get their turn in the end
-    tasks = [_task(what, one, open_backend(one, options), call(one)) for one in found]
+    tasks = [_task(what, one, open_backend(one, options), call(one, found)) for one in found]
     tended = list[Tended[R]]()
     try:
         for done, (_, one) in enumerate(carried_out(tasks, client), 1):

@@ -25,6 +25,7 @@ from lcstore.storage.targets import backend_on, keeps_twice, open_backend
 from lcstore.store.hints import hinted
 from lcstore.store.store import Store
 from lcstore.units import parse_bytes, parse_seconds
+from lcstore.write.apart import refuse
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -177,7 +178,7 @@ def _target(
 
 
 def check_place(backend: Backend) -> None:
-    """Refuse a place for a new store that is none, as far as local folders tell.
+    """Refuse a place for a new store that is none, as far as local folders tell; `check_around` asks others.
 
     Raises
     ------
@@ -189,12 +190,9 @@ def check_place(backend: Backend) -> None:
     if scheme != "file":
         return
     path = Path(local)
-    for folder in path.parents:
-        if _is_store(folder):
-            raise InvalidInputError(f"{path} lies inside the store {folder}: stores do not lie in each other")
+    refuse(path, next(filter(_is_store, path.parents), None), None)
     inside = stores_inside(local, own=(keys.COPIES, keys.QUARANTINE), most=1)
-    if inside:
-        raise InvalidInputError(f"the store {inside[0]} lies in {path}: stores do not lie in each other")
+    refuse(path, None, inside[0] if inside else None)
     name, at, state = path.name.rpartition("@")
     if at and name and _is_store(path.with_name(name)):
         raise InvalidInputError(

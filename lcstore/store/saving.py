@@ -155,7 +155,8 @@ class Saving(Handle):
         Raises
         ------
         InvalidInputError
-            Something in the state cannot be stored; the message says where it lies.
+            Something in the state cannot be stored; the message says where it lies. Or it would be the
+            first of a store that lies in another one, or another in it: nothing was stored.
         StorageError
             The target failed; nothing was committed, and the handle goes on.
         UnknownOutcomeError

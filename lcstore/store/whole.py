@@ -9,14 +9,16 @@ from typing import Any, TypeAlias
 
 from lcstore.copying.copy import CopyReport, copy_store
 from lcstore.errors import InvalidInputError
+from lcstore.format import keys
 from lcstore.index.kinds import is_store
 from lcstore.index.resolve import no_store
 from lcstore.maintain.removal import RemoveReport, remove_store
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, exists
 from lcstore.storage.patient import patient
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import open_backend
 from lcstore.store.opening import check_place
+from lcstore.write.apart import check_around
 
 Target: TypeAlias = "str | os.PathLike[str] | Backend"
 
@@ -56,7 +58,7 @@ def copy(
     NotFoundError
         There is no store to copy.
     InvalidInputError
-        The target lies inside a store.
+        The target lies inside a store, or a store in it.
     ConflictError
         The target holds another store, or states that this one has not.
     CorruptionError
@@ -67,6 +69,8 @@ def copy(
     if not is_store(store):
         raise no_store(store, source, source_options)
     check_place(to)
+    if not exists(to, keys.STORE_KEY):
+        check_around(to)
     return copy_store(store, to, on_progress, check=check)
 
 

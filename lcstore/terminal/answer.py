@@ -70,6 +70,8 @@ class Answer:
         self.next: str | None = None
         #: The URL as the store says it: errors name that, and people typed the other.
         self.told: str | None = None
+        #: What the document says besides, whatever the answer is.
+        self.besides: dict[str, Any] = {}
         #: What the document says besides if a signal ends the command.
         self.so_far: dict[str, Any] = {}
 
@@ -176,7 +178,7 @@ class Answer:
         """
         text = ""
         if self.as_json:
-            document = plain(facts) | plain(more)
+            document = plain(facts) | plain(more) | plain(self.besides)
             if self.told and document.get("url") in (self.told, self.told.removeprefix("file://")):
                 document["url"] = plain(self.url)  # without what is secret in it
             text = json.dumps(document, indent=2)

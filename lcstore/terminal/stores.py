@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Stores looked at side by side.
 _WORKERS = 8
-#: Stores in the folder of another that are told.
+#: Stores in the folder of another that are told; `--json` tells one more, where there are more.
 _MOST_INSIDE = 3
 #: Stores of which is told why they could not be looked at; `--json` tells it of all.
 _MOST_BROKEN = 20
@@ -63,7 +63,7 @@ def below_of(answer: Answer, **bounds: int) -> list[str]:
         read_store_record(answer.backend())
     except NotFoundError:
         found = answer.stores_below(answer.url, sealed=True, **bounds)
-        return found if found != [answer.url] else []  # its own record is lost: opening it says so
+        return [] if answer.url in found else found  # its own record is lost: opening it says so
     except StorageError:
         raise  # opening it would ask a target that is away as often once more
     except LcstoreError:
@@ -76,13 +76,13 @@ def below_of(answer: Answer, **bounds: int) -> list[str]:
 
 def _tell_inside(answer: Answer) -> None:
     """Note the stores that lie in the folder of this one: what tends this one passes over them."""
-    from lcstore.index.kinds import FOLDERS
-    from lcstore.storage.finding import stores_inside
+    from lcstore.storage.finding import OWN, stores_inside
 
     found: list[str] = []
     with suppress(LcstoreError):
-        found = stores_inside(answer.url, answer.storage_options, own=FOLDERS, most=_MOST_INSIDE + 1)
+        found = stores_inside(answer.url, answer.storage_options, own=OWN, most=_MOST_INSIDE + 1)
     if found:
+        answer.besides = {"stores_inside": found}
         names = ", ".join(found[:_MOST_INSIDE]) + ", ..." * (len(found) > _MOST_INSIDE)
         answer.note(
             f"Other stores lie in {answer.url}, and are passed over as long as that is a store too: {names}. "

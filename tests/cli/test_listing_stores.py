@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -15,6 +16,7 @@ from kit.commands import call, document
 
 import lcstore
 from lcstore import StorageError
+from lcstore.index.kinds import FOLDERS
 from lcstore.storage import finding
 from lcstore.storage.finding import stores_below
 from lcstore.storage.local import LocalBackend
@@ -39,8 +41,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
     for number, name in enumerate(NAMES):
         save(str(folder / name), number + 1)
     (folder / "notes").mkdir()
-    (folder / "gpt" / "inside").mkdir()
-    (folder / "gpt" / "inside" / "lcstore.json").write_text("{}")
+    (folder / "gpt" / "data" / "inside").mkdir()
+    (folder / "gpt" / "data" / "inside" / "lcstore.json").write_text("{}")
     (folder / "a/b/c/d/e/f/g/h/i").mkdir(parents=True)
     (folder / "a/b/c/d/e/f/g/h/i/lcstore.json").write_text("too deep")
     (folder / "around").symlink_to(folder)
@@ -272,16 +274,57 @@ def test_stores_that_lie_in_a_store_are_told(tmp_path):
         result = call(*command, outer)
         assert result.exit_code == 0
         assert f"{', '.join(inner[:3])}, ..." in result.stderr
+        assert document(*command, outer)["stores_inside"] == inner
     found = document("verify", outer)["findings"]
     assert [(one["severity"], one["key"]) for one in found] == [
         ("warning", url.removeprefix(f"{outer}/")) for url in inner
     ]
     assert "Other stores" not in call("ls", inner[0]).stderr
+    assert "stores_inside" not in document("ls", inner[0])
     commands = re.findall(r"lcstore (cp .+?|rm .+?),", call("ls", outer).stderr)
     for command in commands:
         assert call(*shlex.split(command.replace(" TO", f" {tmp_path}/apart"))).exit_code == 0
     assert [one["url"] for one in document("ls", outer)["stores"]] == inner
     assert len(document("ls", f"{tmp_path}/apart")["states"]) == 2
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> list[str]:
+    """Stores below a folder, of which some lie in another one, as no save makes them."""
+    found = [f"{tmp_path}/runs/{name}" for name in ("alice", "alice/proj/run08", "alice/run00", "bob")]
+    for count, url in enumerate(sorted(found, reverse=True), 1):
+        save(f"{tmp_path}/made/{count}", count)
+        shutil.copytree(tmp_path / "made" / str(count), url, dirs_exist_ok=True)
+    return found
+
+
+def test_stores_that_lie_in_one_of_a_place_are_stores_of_the_place(nested, tmp_path):
+    place = f"{tmp_path}/runs"
+    for command in (("ls",), ("stats",), ("verify",), ("maintain", "--keep", "latest:1", "--apply")):
+        assert [one["url"] for one in document(*command, place)["stores"]] == nested
+    assert [one["steps"] for one in document("ls", place)["stores"]] == [1, 1, 1, 1]
+    assert "4 stores below" in call("ls", place).stdout
+    for _ in range(2):
+        copied = document("cp", f"{place}/", f"{tmp_path}/backup")["stores"]
+        assert [one["report"]["states"] for one in copied] == [1, 1, 1, 1]
+        assert [one["steps"] for one in document("ls", f"{tmp_path}/backup")["stores"]] == [1, 1, 1, 1]
+
+
+def test_a_store_in_which_nothing_else_lies_is_looked_at_once(monkeypatch):
+    fs, asked = MemoryFileSystem(), []
+    for name in ("lcstore.json", *(f"{folder}/x" for folder in FOLDERS), "logs/events"):
+        fs.pipe_file(f"/once/run/{name}", b"")
+
+    def ls(folder, **how):
+        asked.append(folder)
+        return MemoryFileSystem.ls(fs, folder, **how)
+
+    monkeypatch.setattr(fs, "ls", ls)
+    monkeypatch.setattr(finding.fsspec.core, "url_to_fs", lambda url, **options: (fs, "/once"))
+    assert stores_below("s3://once") == ["s3://once/run"]
+    assert asked == ["/once", "/once/run", "/once/run/logs"]
+    assert {*FOLDERS} == finding.OWN
+    fs.rm("/once", recursive=True)
 
 
 def test_all_stores_of_a_large_place_are_told(tmp_path):
@@ -310,14 +353,16 @@ def test_on_any_filesystem(monkeypatch):
     for name in (
         "a/lcstore.json",
         "b/c/lcstore.json",
-        "b/c/x/lcstore.json",
+        "b/c/copies/lcstore.json",
+        "b/c/x/y/lcstore.json",
         "d/other.json",
         "e/1/2/3/4/5/6/7/8/lcstore.json",
     ):
         fs.pipe_file(f"/looked/{name}", b"")
-    monkeypatch.setattr(finding.fsspec.core, "url_to_fs", lambda url, **options: (fs, "/looked"))
+    monkeypatch.setattr(finding.fsspec.core, "url_to_fs", lambda url, **options: (fs, url[4:].rstrip("/")))
     found = stores_below("s3://looked/", {"anon": True})
-    assert found == ["s3://looked/a", "s3://looked/b/c"]
+    assert found == ["s3://looked/a", "s3://looked/b/c", "s3://looked/b/c/x/y"]
+    assert stores_below("s3://looked/b/c", levels=0) == ["s3://looked/b/c"]
     assert stores_below("s3://looked", most=1) == ["s3://looked/a"]
     fs.rm("/looked", recursive=True)
     assert stores_below("s3://looked") == []

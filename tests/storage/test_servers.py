@@ -13,7 +13,8 @@ from kit import servers
 from kit.servers import small_state as state
 
 import lcstore
-from lcstore.errors import LcstoreError
+from lcstore.errors import InvalidInputError, LcstoreError
+from lcstore.storage.finding import stores_below
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import FsspecBackend
 from lcstore.storage.targets import backend_on, open_backend
@@ -68,6 +69,22 @@ def test_the_life_of_a_store(served):
         assert store.verify(level="checksum").ok
     lcstore.remove(url, storage_options=served.options)
     assert open_backend(url, served.options).list("") == []
+
+
+def test_no_store_is_made_in_another_one(served):
+    url = served.below("apart/runs")
+    options = {"storage_options": served.options, "threads": 1}
+    with lcstore.open(f"{url}/gpt", **options) as store:
+        store.save(0, state(0))
+    for name, said in (("", "the store .*/apart/runs/gpt lies in"), ("/gpt/lr1", "inside the store .*/gpt:")):
+        with lcstore.open(f"{url}{name}", **options) as store:
+            with pytest.raises(InvalidInputError, match=said):
+                store.save(0, state(0))
+            assert not store.backend.list("") or not name
+    with lcstore.open(f"{url}/gpt2", **options) as store:
+        store.save(0, state(0))
+    below = stores_below(served.below("apart"), served.options)
+    assert below == [f"{url}/gpt", f"{url}/gpt2"]
 
 
 def test_markers_of_folders_in_a_bucket_are_nobody_s_files(moto):
