@@ -141,8 +141,8 @@ NO_FIELDS |= {
     "kept",
     "retired",
 }
-#: Those of what is not there in these stores: a record that cannot be read, values that differ.
-NOT_THERE = {"kind", "message", "before", "after"}
+#: Those of what is not there in these stores: a record that cannot be read, values that differ, other stores.
+NOT_THERE = {"kind", "message", "before", "after", "stores_inside"}
 
 
 def test_no_field_is_told_that_is_in_no_document(documents):
