@@ -26,7 +26,7 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     LcstoreError
         It cannot be opened or reached at all.
     """
-    from lcstore.index.resolve import HEADLESS, has_states
+    from lcstore.index.resolve import headless
     from lcstore.storage.patient import patient
     from lcstore.storage.targets import open_backend
     from lcstore.testing import run
@@ -34,8 +34,8 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     backend = open_backend(url, options)
     traits: Traits | None = getattr(backend, "traits", None)  # not of folders and memory of this machine
     store, problem, reachable = _store(url, options)
-    if reachable and not problem and store == _NONE and has_states(backend):
-        store, problem = HEADLESS, True
+    if reachable and not problem and store == _NONE and (lacks := headless(backend)):
+        store, problem = lacks, True
     elif reachable and store == _NONE and not backend.writable:
         store, problem = "none, and no save can make one here: check the URL", True
     checks: list[dict[str, Any]] = []

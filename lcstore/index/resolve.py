@@ -28,11 +28,11 @@ from lcstore.storage.masking import without_secrets
 #: What is worth a line at a terminal, and no warning.
 HINTS: Final = logging.getLogger("lcstore.hints")
 
+_CUT_OFF: Final = "If a copy to here was cut off, the same `lcstore cp` goes on with it"
 #: Of a place that lacks what makes it a store.
-HEADLESS: Final = (
+_HEADLESS: Final = (
     f"{keys.STORE_KEY} is missing here, and so is its second copy, beside records of states: the next save "
-    "of a training run writes it anew, and so does a repair. If a copy to here was cut off, the same "
-    "`lcstore cp` goes on with it"
+    f"of a training run writes it anew, and so does a repair. {_CUT_OFF}"
 )
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5
@@ -155,8 +155,8 @@ def no_store(
     By the URL as the user gave it, if that is one, and its options, it also names the stores that may have
     been meant.
     """
-    if has_states(backend):
-        said = f"{HEADLESS}; `lcstore verify {quote(backend.url)}` says what is there"
+    if lacks := headless(backend):
+        said = f"{lacks}; `lcstore verify {quote(backend.url)}` says what is there"
         return NotFoundError(f"no store can be read at {backend.url}: {said}")
     meant = _meant(os.fspath(url), storage_options) if isinstance(url, str | os.PathLike) else ""
     begins = "the first save in mode 'a' creates one" if backend.writable else "check the URL"
@@ -176,12 +176,15 @@ def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
     return f". Below it are {below}" + ", ..." * (len(found) > _BELOW_SHOWN)
 
 
-def has_states(backend: Backend) -> bool:
-    """Return whether there are records of states, be it a store or not, as far as the target says."""
+def headless(backend: Backend) -> str:
+    """Return what is said of a place that is no store and has parts of one; "" where the target tells none."""
     try:
-        return bool(Listing.take(backend, LATEST).below(keys.NODES))
+        if Listing.take(backend, LATEST).below(keys.NODES):
+            return _HEADLESS
+        lost = unrecorded(Listing.take(backend, SAVED))
+        return f"{lost}. {_CUT_OFF}" if lost else ""
     except LcstoreError:
-        return False
+        return ""
 
 
 def lost_records(backend: Backend) -> str:

@@ -39,6 +39,9 @@ _COPIES: Final = "copies"
 #: Where records of states are: a store that has lost both is damaged, and no less a store.
 _NODES: Final = "nodes"
 _RECORD: Final = re.compile(r"[0-9]{19}-[0-9]{6}\.[0-9a-f]{8}-.*\.json")
+#: Where objects of edges are, by their ids.
+_DATA: Final = "data"
+_EDGE: Final = re.compile(r"[0-9a-f]{32}")
 #: The keys of a store by one of which it is known.
 _MARK: Final = re.compile(rf"({_COPIES}/)?{re.escape(MARKER)}|{_NODES}/{_RECORD.pattern}")
 #: The folders that a store has, or may have: nothing else lies in them.
@@ -84,7 +87,8 @@ def stores_below(
     looks
         How many folders to look into, the nearest first.
     sealed
-        Also return the folders that cannot be looked into: whoever opens one is told why.
+        Also return the folders that cannot be looked into, and those with data of several saves and no
+        record, as of a copy that was cut off: whoever opens one is told why.
 
     Raises
     ------
@@ -276,7 +280,7 @@ def walk(
             continue
         inside = folder.rstrip("/")
         passed = None if folder != root else own
-        if passed is None and _is_store(look, inside, found):
+        if passed is None and (_is_store(look, inside, found) or (sealed and _is_rest(look, inside, found))):
             yield folder
             passed = OWN
         if left:
@@ -288,6 +292,17 @@ def walk(
 def _may_hold(names: Iterable[str], passed: Collection[str] | None) -> list[str]:
     wanted = (name for name in names if name not in (passed or ()) and name != _NOT_OURS)
     return sorted(name for name in wanted if name and name[0] != ".")
+
+
+def _is_rest(look: Look, folder: str, found: _Inside) -> bool:
+    """Return whether data of several saves is here and no record, as of a copy that was cut off.
+
+    Of one save it may be that of a store which is being made.
+    """
+    if found.files or _DATA not in found.folders or not OWN.issuperset(found.folders):
+        return False
+    edges = (look(f"{folder}/{_DATA}") or _NOTHING).folders
+    return len(edges) > 1 and all(map(_EDGE.fullmatch, edges))
 
 
 def _is_store(look: Look, folder: str, found: _Inside) -> bool:

@@ -239,12 +239,12 @@ class Answer:
         names_a_state = self._names_a_state()
         if names_a_state:
             return names_a_state
-        from lcstore.index.resolve import HEADLESS, has_states
+        from lcstore.index.resolve import headless
         from lcstore.storage.finding import FEW_LOOKS
 
-        if has_states(self.backend()):
+        if lacks := headless(self.backend()):
             self.next = f"lcstore verify {self.quoted}"
-            return HEADLESS
+            return lacks
         below = self.stores_below(self.url, levels=2, most=_MOST_STORES + 1, looks=FEW_LOOKS)
         if not below:
             return self._nearest()

@@ -406,6 +406,27 @@ def test_a_store_below_the_top_of_a_disk_has_its_whole_path(monkeypatch):
     assert stores_below("/") == stores_below("/runs") == ["/runs"]
 
 
+def test_a_copy_that_was_cut_off_is_named_in_its_place(tmp_path):
+    """With data alone it was in no list and no sum, so a backup without its first store was good."""
+    save(str(tmp_path / "runs/ok"))
+    save(str(tmp_path / "cut"), 3)
+    (tmp_path / "runs/cut").mkdir()
+    (tmp_path / "cut/data").rename(tmp_path / "runs/cut/data")
+    (tmp_path / "runs/begun/data" / ("0" * 32)).mkdir(parents=True)  # a first save under way
+    (tmp_path / "runs/photos/data" / "cats").mkdir(parents=True)
+    (tmp_path / "runs/photos/data" / ("0" * 32)).mkdir()
+    for words in (("ls",), ("stats",), ("verify",), ("maintain", "--keep", "latest:1")):
+        result = call(words[0], tmp_path / "runs", *words[1:])
+        assert result.exit_code == 1, words
+        assert "2 stores below" in result.stdout
+        assert "runs/cut" in result.stdout + result.stderr
+    alone = call("ls", tmp_path / "runs/cut").stderr
+    assert "objects of 3 saves are here" in " ".join(alone.split())
+    assert "the same `lcstore cp` goes on with it" in " ".join(alone.split())
+    assert "Next: lcstore verify" in alone
+    assert stores_below(str(tmp_path / "runs")) == [str(tmp_path / "runs/ok")]
+
+
 def test_what_cannot_be_looked_into():
     assert stores_below("simplecache::s3://bucket/runs") == []
     with pytest.raises(lcstore.InvalidInputError):
