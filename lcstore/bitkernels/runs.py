@@ -63,9 +63,9 @@ def _token(run: Any, level: Any, classes: Array, starts: Array, masks: Array) ->
     """Return the symbol of a run and the level behind it, and what its extra bits hold."""
     kind = classes[np.uint8(level)]
     if run < _SHORT:
-        return np.uint8(starts[run] + kind), np.uint32(run & np.int64(masks[run]))
-    start, bits = _run_class(run)
-    return np.uint8(start * LEVELS + kind), np.uint32(run & ((1 << bits) - 1))
+        return np.uint8(starts[run] + kind), np.uint32(run) & np.uint32(masks[run])
+    start, bits = _run_class(np.int64(run))
+    return np.uint8(start * LEVELS + kind), np.uint32(np.int64(run) & ((1 << bits) - 1))
 
 
 @kernel(inline=True)
@@ -117,7 +117,7 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
     int
         Number of tokens, or `SPACE`.
     """
-    at = 0
+    at = np.uint64(0)  # unsigned: of other places it is asked each time whether they are negative
     places = np.empty(segment + 64, np.int32)
     classes = np.full(256, 4, np.uint8)
     classes[1], classes[255], classes[2], classes[254] = 0, 1, 2, 3
@@ -129,20 +129,21 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
         begin = at
         part = levels[low:high]
         found = _find(part, places)
-        if at + found + 1 > symbols.size:
+        if np.int64(at) + found + 1 > symbols.size:
             return SPACE
-        expected: Any = 0
-        for place in places[:found]:
-            run = np.int64(place) - expected
-            symbols[at], extras[at] = _token(run, part[place], classes, starts, masks)
-            at += 1
-            expected = np.int64(place) + 1
+        expected = np.int64(0)
+        for k in range(found):
+            place = np.int64(places[np.uint64(k)])
+            run = np.uint64(place - expected)
+            symbols[at], extras[at] = _token(run, part[np.uint64(place)], classes, starts, masks)
+            at += _1
+            expected = place + 1
         if at > begin and expected < part.size:
             symbols[at] = END
             extras[at] = 0
-            at += 1
-        counts[s] = at - begin
-    return at
+            at += _1
+        counts[s] = np.int64(at - begin)
+    return int(np.int64(at))
 
 
 @kernel
@@ -205,10 +206,10 @@ def encode_runs(
         for t in range(token, token + counts[s]):
             if np.int64(to) + 4 > words.size or np.int64(side_to) + 4 > side.size:
                 return SPACE
-            symbol = symbols[t]
+            symbol, extra = symbols[np.uint64(t)], np.uint64(extras[np.uint64(t)])
             n = np.uint64(bits[symbol])
-            acc, used, to = put_code(words, acc, used, to, codes[symbol], np.uint64(extras[t]), n)
-            place += ahead[symbol] + np.int64(extras[t])
+            acc, used, to = put_code(words, acc, used, to, codes[symbol], extra, n)
+            place += ahead[symbol] + np.int64(extra)
             if symbol % np.uint8(LEVELS) == LEVELS - 1:
                 level = np.int64(levels[place - 1])
                 if level == -128:
