@@ -368,6 +368,25 @@ def test_on_any_filesystem(monkeypatch):
     assert stores_below("s3://looked") == []
 
 
+def test_stores_that_an_older_version_made_in_a_store_of_a_bucket_are_tended(monkeypatch, tmp_path):
+    fs = MemoryFileSystem()
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url, **_: (fs, f"/{url.partition('://')[2]}"))
+    monkeypatch.setattr("lcstore.write.commit.check_around", lambda backend: None)
+    names = ["alice", "alice/deep/run08", "alice/run00", "bob/run00"]
+    for name in reversed(names):
+        save(f"s3://lab/runs/{name}", 1)
+    monkeypatch.undo()
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url, **_: (fs, f"/{url.partition('://')[2]}"))
+    for words in (("ls",), ("stats",), ("verify",), ("maintain", "--keep", "latest:1")):
+        told = document(words[0], "s3://lab/runs", *words[1:])["stores"]
+        assert [one["url"] for one in told] == [f"s3://lab/runs/{name}" for name in names]
+    for target in (str(tmp_path / "copy"), "s3://lab/copy"):
+        assert document("cp", "s3://lab/runs", target)["ok"]
+        copied = [one["url"] for one in document("ls", target)["stores"]]
+        assert [one.removeprefix(f"{target}/") for one in copied] == names
+    fs.rm("/lab", recursive=True)
+
+
 @pytest.mark.parametrize("command", ["ls", "verify", "repair", "stats", "rm"])
 def test_a_mistyped_name_is_told_its_nearest_neighbour(command, tmp_path):
     for name in ("runs/gpt", "runs/bert", "other"):
