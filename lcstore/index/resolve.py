@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
 import re
 from bisect import bisect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from shlex import quote
@@ -21,9 +22,10 @@ from lcstore.graph.refs import NodeName
 from lcstore.index.gone import none_left, unrecorded
 from lcstore.index.listing import LATEST, SAVED, Listing
 from lcstore.index.marked import bearers, bearers_of_tags
-from lcstore.storage.backend import Backend, exists
-from lcstore.storage.finding import FEW_LOOKS, near, stores_below
+from lcstore.storage.backend import Backend, exists, mapped
+from lcstore.storage.finding import FEW_LOOKS, MARK, MARKER, look_at, stores_below
 from lcstore.storage.masking import without_secrets
+from lcstore.storage.memory import memory_names
 
 #: What is worth a line at a terminal, and no warning.
 HINTS: Final = logging.getLogger("lcstore.hints")
@@ -176,8 +178,32 @@ def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
     return f". Below it are {below}" + ", ..." * (len(found) > _BELOW_SHOWN)
 
 
+def near(url: str, storage_options: Mapping[str, object] | None = None) -> list[str]:
+    """Return the folders beside a URL that may have been meant by it, the nearest first; none if it is there.
+
+    For a message: it takes one listing of the folder that all of them lie in, and a failure is no answer.
+    """
+    before, slash, name = url.rstrip("/").rpartition("/")
+    if "::" in url or not name:
+        return []
+    beside: Collection[str] = []
+    if url.startswith("memory://"):
+        inside = f"{before.removeprefix('memory:/').strip('/')}/".lstrip("/")
+        names = [one.removeprefix(inside) for one in memory_names(MARK) if one.startswith(inside)]
+        beside = {one.partition("/")[0] for one in names}
+    else:
+        with suppress(LcstoreError), mapped("list", without_secrets(url)):
+            look, root = look_at(url, dict(storage_options or {}))
+            folder = posixpath.dirname(root)
+            if folder or "://" not in url:  # what lies beside a bucket is other people's
+                found = look(folder or ".")
+                if found is not None and MARKER not in found.files:  # of a store it would be its parts
+                    beside = found.folders
+    return [] if name in beside else [f"{before}{slash}{one}" for one in get_close_matches(name, beside)]
+
+
 def headless(backend: Backend) -> str:
-    """Return what is said of a place that is no store and has parts of one; "" where the target tells none."""
+    """Return what is said of a place that is no store and has parts of one; "" where none is seen."""
     try:
         if Listing.take(backend, LATEST).below(keys.NODES):
             return _HEADLESS

@@ -12,15 +12,13 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import fsspec
 from fsspec.archive import AbstractArchiveFileSystem
 
-from lcstore.errors import InvalidInputError, LcstoreError
+from lcstore.errors import InvalidInputError
 from lcstore.storage.backend import CLOCK, mapped
 from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.memory import memory_names
@@ -43,7 +41,7 @@ _RECORD: Final = re.compile(r"[0-9]{19}-[0-9]{6}\.[0-9a-f]{8}-.*\.json")
 _DATA: Final = "data"
 _EDGE: Final = re.compile(r"[0-9a-f]{32}")
 #: The keys of a store by one of which it is known.
-_MARK: Final = re.compile(rf"({_COPIES}/)?{re.escape(MARKER)}|{_NODES}/{_RECORD.pattern}")
+MARK: Final = re.compile(rf"({_COPIES}/)?{re.escape(MARKER)}|{_NODES}/{_RECORD.pattern}")
 #: The folders that a store has, or may have: nothing else lies in them.
 OWN: Final = frozenset(
     [_COPIES, _NODES, "edges", "names", "retired", "condemned", "layouts", "data", "quarantine", CLOCK]
@@ -101,7 +99,7 @@ def stores_below(
         return []  # a chain names one thing inside another: there is no name for what lies beside it
     if url.startswith("memory://"):
         return _in_memory(url.rstrip("/"), levels)[:most]
-    look, root = _look_at(url, dict(storage_options or {}))
+    look, root = look_at(url, dict(storage_options or {}))
     with mapped("list", without_secrets(url)):
         return _named(url, root, islice(walk(look, root, levels, looks, sealed=sealed), most))
 
@@ -135,7 +133,7 @@ def stores_inside(
         return []
     if url.startswith("memory://"):
         return [one for one in _in_memory(url.rstrip("/"), LEVELS) if one != url.rstrip("/")][:most]
-    look, root = _look_at(url, dict(storage_options or {}))
+    look, root = look_at(url, dict(storage_options or {}))
     with mapped("list", without_secrets(url)):
         return _named(url, root, islice(walk(look, root, LEVELS, LOOKS, own=own), most))
 
@@ -144,29 +142,6 @@ def _named(url: str, root: str, found: Iterator[str]) -> list[str]:
     """Return the URLs of folders at or below that of a URL, in order."""
     start, before = len(root.rstrip("/")), url.rstrip("/")
     return sorted(url if one == root else f"{before}{one[start:]}" for one in found)
-
-
-def near(url: str, storage_options: Mapping[str, object] | None = None) -> list[str]:
-    """Return the folders beside a URL that may have been meant by it, the nearest first; none if it is there.
-
-    For a message: it takes one listing of the folder that all of them lie in, and a failure is no answer.
-    """
-    before, slash, name = url.rstrip("/").rpartition("/")
-    if "::" in url or not name:
-        return []
-    beside: Collection[str] = []
-    if url.startswith("memory://"):
-        inside = f"{before.removeprefix('memory:/').strip('/')}/".lstrip("/")
-        names = [one.removeprefix(inside) for one in memory_names(_MARK) if one.startswith(inside)]
-        beside = {one.partition("/")[0] for one in names}
-    else:
-        with suppress(LcstoreError), mapped("list", without_secrets(url)):
-            look, root = _look_at(url, dict(storage_options or {}))
-            folder = posixpath.dirname(root)
-            if folder or "://" not in url:  # what lies beside a bucket is other people's
-                found = look(folder or ".") or _NOTHING
-                beside = [] if MARKER in found.files else found.folders  # of a store it would be its parts
-    return [] if name in beside else [f"{before}{slash}{one}" for one in get_close_matches(name, beside)]
 
 
 def store_in_archive(fs: AbstractArchiveFileSystem, root: str) -> str:
@@ -189,11 +164,11 @@ def store_in_archive(fs: AbstractArchiveFileSystem, root: str) -> str:
 def _in_memory(url: str, levels: int) -> list[str]:
     name = url.removeprefix("memory://").strip("/")
     inside = f"{name}/" if name else ""
-    found = [one for one in memory_names(_MARK) if one == name or one.startswith(inside)]
+    found = [one for one in memory_names(MARK) if one == name or one.startswith(inside)]
     return sorted(f"memory://{one}" for one in found if one[len(inside) :].count("/") < levels)
 
 
-def _look_at(url: str, options: dict[str, object]) -> tuple[Look, str]:
+def look_at(url: str, options: dict[str, object]) -> tuple[Look, str]:
     """Return what lists a folder of a target, and the folder of a URL."""
     protocol, given, path = url.partition("://")
     if not given or protocol in ("file", "local"):

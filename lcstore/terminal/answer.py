@@ -256,7 +256,7 @@ class Answer:
     def _nearest(self) -> str:
         """Return what may have been meant by a URL where there is nothing."""
         from lcstore.index.kinds import is_store
-        from lcstore.storage.finding import near
+        from lcstore.index.resolve import near
 
         meant = near(self.url, self.storage_options)
         if not meant:

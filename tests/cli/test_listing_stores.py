@@ -17,6 +17,7 @@ from kit.commands import call, document
 import lcstore
 from lcstore import StorageError
 from lcstore.index.kinds import FOLDERS
+from lcstore.index.resolve import near
 from lcstore.storage import finding
 from lcstore.storage.finding import stores_below
 from lcstore.storage.local import LocalBackend
@@ -341,8 +342,8 @@ def test_in_memory():
     assert stores_below("memory://below", levels=1) == ["memory://below/x"]
     assert stores_below("memory://below/x") == ["memory://below/x"]
     assert "2 stores below" in call("ls", "memory://below").stdout
-    assert finding.near("memory://belowy") == ["memory://below", "memory://belowx"]
-    assert finding.near("memory://below/xx") == ["memory://below/x"]
+    assert near("memory://belowy") == ["memory://below", "memory://belowx"]
+    assert near("memory://below/xx") == ["memory://below/x"]
     for name in ("below/x", "below/y/z", "belowx"):
         backend = MemoryBackend(name)
         backend.delete_many(backend.list(""))
@@ -407,14 +408,14 @@ def test_neighbours_are_told_from_one_listing_that_may_fail(monkeypatch):
     monkeypatch.setattr(
         fs, "ls", lambda folder, **how: opened.append(folder) or MemoryFileSystem.ls(fs, folder, **how)
     )
-    assert finding.near("s3://bucket/near/run") == ["s3://bucket/near/runs"]
+    assert near("s3://bucket/near/run") == ["s3://bucket/near/runs"]
     assert opened == ["bucket/near"]
-    assert finding.near("s3://bucket/neat/runs") == []
-    assert finding.near("s3://bucke") == []
+    assert near("s3://bucket/neat/runs") == []
+    assert near("s3://bucke") == []
     monkeypatch.setattr(fs, "ls", lambda folder, **how: 1 / 0)
-    assert finding.near("s3://bucket/near/run") == []
-    assert finding.near("nosuchprotocol://near/run") == []
-    assert finding.near("zip::s3://bucket/near/run") == []
+    assert near("s3://bucket/near/run") == []
+    assert near("nosuchprotocol://near/run") == []
+    assert near("zip::s3://bucket/near/run") == []
     fs.rm("/bucket/near", recursive=True)
 
 
@@ -435,14 +436,13 @@ def test_a_copy_that_was_cut_off_is_named_in_its_place(tmp_path):
     (tmp_path / "runs/photos/data" / "cats").mkdir(parents=True)
     (tmp_path / "runs/photos/data" / ("0" * 32)).mkdir()
     for words in (("ls",), ("stats",), ("verify",), ("maintain", "--keep", "latest:1")):
-        result = call(words[0], tmp_path / "runs", *words[1:])
+        result = call(words[0], str(tmp_path / "runs"), *words[1:])
         assert result.exit_code == 1, words
         assert "2 stores below" in result.stdout
         assert "runs/cut" in result.stdout + result.stderr
-    alone = call("ls", tmp_path / "runs/cut").stderr
+    alone = call("ls", str(tmp_path / "runs/cut")).stderr
     assert "objects of 3 saves are here" in " ".join(alone.split())
     assert "the same `lcstore cp` goes on with it" in " ".join(alone.split())
-    assert "Next: lcstore verify" in alone
     assert stores_below(str(tmp_path / "runs")) == [str(tmp_path / "runs/ok")]
 
 
