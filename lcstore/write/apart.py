@@ -57,7 +57,7 @@ def _around(backend: Backend) -> tuple[str | None, str | None]:
     """Return the URL of a store in which a place lies, and of one in it, as far as they are seen."""
     inner = backend.inner if isinstance(backend, PatientBackend) else backend
     with suppress(StorageError):
-        if isinstance(inner, MemoryBackend):
+        if isinstance(inner, MemoryBackend) and inner.url.startswith("memory://"):
             return _in_memory(inner.url)
         if isinstance(inner, FsspecBackend) and "::" not in inner.url:
             look = partial(_on_target, inner)

@@ -167,7 +167,7 @@ class History(RuleBasedStateMachine):
         for node in landed:
             handle.orders.append(self.take_in(handle, node, ("good",), before, exact))
         if info is not None:
-            handle.store._writer._places.let_go(self.backend)  # as the next save does
+            handle.store._writer._superseded.let_go(self.backend)  # as the next save does
             assert landed == {info.node}
             handle.seen = self.known[info.node].seen
             return
@@ -193,7 +193,7 @@ class History(RuleBasedStateMachine):
 
     def is_disowned(self, node: str) -> bool:
         alive = [handle.store._writer for handle in self.handles if not handle.faulty.dead]
-        if any(node in writer._places._disowned for writer in alive):
+        if any(node in writer._superseded._disowned for writer in alive):
             return True
         marks = [key for key in self.backend.list(keys.RETIRED) if key.startswith(f"{keys.RETIRED}/{node}-")]
         return any(b"not acknowledged" in self.backend.get(key) for key in marks)

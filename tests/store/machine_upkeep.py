@@ -18,7 +18,7 @@ import lcstore
 from lcstore import ConflictError, InvalidInputError, NotFoundError, StorageError
 from lcstore.maintain import retire as retiring
 from lcstore.testing.faults import Crash
-from lcstore.write import places, shortcut
+from lcstore.write import shortcut, superseded
 
 POLICIES = [
     "latest:1",
@@ -50,7 +50,7 @@ class Kept(History):
         self.determined.enter_context(deterministic())
         self.determined.enter_context(alone())
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.clocks = [(module, module.utc_now) for module in (places, shortcut, retiring)]
+        self.clocks = [(module, module.utc_now) for module in (superseded, shortcut, retiring)]
         for module, _ in self.clocks:
             module.utc_now = self.clock
 
@@ -335,7 +335,7 @@ class Kept(History):
             handle.store.save(step, handle.tree(), exact=exact, tags=["good"])
         handle.disarm()
         landed = self.landed()
-        assert len(landed) <= 1 + len(handle.store._writer._places._disowned)
+        assert len(landed) <= 1 + len(handle.store._writer._superseded._disowned)
         for node in landed:
             handle.orders.append(self.take_in(handle, node, ("good",), handle.seen, exact))
             handle.seen = self.known[node].seen

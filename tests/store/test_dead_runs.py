@@ -15,7 +15,7 @@ from lcstore.maintain.dead import LEAST
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
-from lcstore.write import moment
+from lcstore.write import instant
 from lcstore.write.guard import RECENT
 
 ORPHAN = "data/" + "5" * 32 + "/0/plain-float64.set/c.0"
@@ -167,8 +167,8 @@ def sleep(backend: MemoryBackend, passed: float, monkeypatch: pytest.MonkeyPatch
     """Have some seconds pass for a store and for whoever writes to it."""
     for key, (data, at) in list(backend._space.objects.items()):
         backend._space.objects[key] = data, at - passed
-    clocks = moment._clocks
-    monkeypatch.setattr(moment, "_clocks", lambda: tuple(clock + passed for clock in clocks()))
+    clocks = instant._clocks
+    monkeypatch.setattr(instant, "_clocks", lambda: tuple(clock + passed for clock in clocks()))
 
 
 @pytest.mark.parametrize("url", ["memory://near", "s3://bucket/run", "sftp://host/run"])
@@ -223,8 +223,8 @@ def test_a_run_that_was_collected_as_dead_and_dies_in_its_next_save_stops_no_mai
 def test_a_listing_that_took_long_is_as_old_as_its_beginning(monkeypatch):
     """A run is silent from its last record on, and its writer took the end of the listing behind that."""
     backend = MemoryBackend.fresh()
-    passed, clocks = [0.0], moment._clocks
-    monkeypatch.setattr(moment, "_clocks", lambda: tuple(clock + passed[0] for clock in clocks()))
+    passed, clocks = [0.0], instant._clocks
+    monkeypatch.setattr(instant, "_clocks", lambda: tuple(clock + passed[0] for clock in clocks()))
     with lcstore.open(backend, threads=1) as store:
         store.save(0, weights(0))
         backend, slow = store._writer.backend, []
