@@ -88,9 +88,8 @@ def offsets(
         if lane_sum(squares, lanes) / count - mean * mean < (_AGREE * step_size) ** 2:
             high = first + mean + 0.5
             high -= step_size * np.floor(high / step_size + 0.5)
-            beside[row] = high + step_size * _lost_steps(
-                part, rows[row], columns, known, high, step_size, threshold, below
-            )
+            lost = _lost_steps(part, rows[row], columns, known, high, step_size, below)
+            beside[row] = high + step_size * lost
         else:
             off[row] = lane_sum(more, lanes) / count
     return OK
@@ -98,14 +97,7 @@ def offsets(
 
 @kernel(inline=True)
 def _lost_steps(
-    part: Array,
-    of_row: Any,
-    columns: Array,
-    known: Array,
-    high: float,
-    step_size: int,
-    threshold: int,
-    below: int,
+    part: Array, of_row: Any, columns: Array, known: Array, high: float, step_size: int, below: int
 ) -> float:
     """Return by how many whole steps a row is too high for each value to come back as it is.
 
