@@ -129,6 +129,7 @@ def maintain_below(
 def unretire_below(
     url: str | os.PathLike[str],
     *,
+    leave_out: Sequence[str] = (),
     since: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
     dry_run: bool = False,
@@ -139,7 +140,7 @@ def unretire_below(
 
     Parameters
     ----------
-    url, storage_options, on_progress, on_done
+    url, leave_out, storage_options, on_progress, on_done
         As for `maintain_below`.
     since, dry_run
         As for `Store.unretire`.
@@ -148,9 +149,11 @@ def unretire_below(
     ------
     NotFoundError
         There is no store.
+    InvalidInputError
+        Something to leave out is not there.
     """
     call = partial(_unretire, since=since, dry_run=dry_run)
-    return _each(url, storage_options, "unretire", lambda *_: call, None, on_progress, on_done)
+    return _each(url, storage_options, "unretire", lambda *_: call, None, on_progress, on_done, leave_out)
 
 
 def verify_below(

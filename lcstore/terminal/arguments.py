@@ -195,9 +195,15 @@ def understood(option: str, read: Callable[[str], T], text: str | None) -> T | N
 
 
 def typed_again(**options: object) -> str:
-    """Return options that were given, as they are typed: `max_bytes="10 MB"` as `` --max-bytes '10 MB'``."""
-    given = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
-    return "".join(f" --{name} {shlex.quote(str(text))}" for name, text in given.items())
+    """Return options that were given, as they are typed: `max_bytes="10 MB"` as `` --max-bytes '10 MB'``.
+
+    One that was given more than once is a list.
+    """
+    given = {name.replace("_", "-"): each for name, each in options.items() if each is not None}
+    typed = (
+        (name, text) for name, each in given.items() for text in (each if isinstance(each, list) else [each])
+    )
+    return "".join(f" --{name} {shlex.quote(str(text))}" for name, text in typed)
 
 
 def as_typed(keeps: list[str] | None) -> str:

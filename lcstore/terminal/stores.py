@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from lcstore.errors import LcstoreError, NotFoundError, StorageError
+from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError
 from lcstore.terminal.answer import Answer
 from lcstore.terminal.table import Table, counted, size
 
@@ -52,10 +52,15 @@ class Counted:
 F = TypeVar("F", Found, Counted)
 
 
-def below_of(answer: Answer, **bounds: int) -> list[str]:
+def below_of(answer: Answer, leave_out: Sequence[str] | None = None, **bounds: int) -> list[str]:
     """Return the stores below the URL (`bounds`: of `stores_below`); none where it is a store itself.
 
     Folders that cannot be looked into are among them: whoever opens one is told why.
+
+    Raises
+    ------
+    InvalidInputError
+        It is a store itself, and something is to be left out.
     """
     from lcstore.index.kinds import read_store_record
 
@@ -71,6 +76,8 @@ def below_of(answer: Answer, **bounds: int) -> list[str]:
     else:
         _tell_inside(answer)
     answer.next = None
+    if leave_out:
+        raise InvalidInputError(f"{answer.url} is a store: nothing can be left out")
     return []
 
 

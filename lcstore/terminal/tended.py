@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 100
 
 
-def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], again: str) -> None:
+def tell_maintained(
+    answer: Answer, tended: Sequence[Tended[MaintainReport]], again: str, left_out: str
+) -> None:
     """Tell what maintenance did; exit with status 1 where it failed in a store.
 
     Parameters
@@ -33,6 +35,8 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
         What came of each store.
     again
         What does it, where it was only shown.
+    left_out
+        What was left out, as it is typed.
     """
 
     def cells(report: MaintainReport) -> tuple[object, ...]:
@@ -52,10 +56,12 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
     def then(one: Tended[MaintainReport]) -> str:
         return "" if one.report is None else one.report.next
 
-    _tell(answer, tended, columns, cells, then, again, more=[*_of_all(tended, answer, bool(again))])
+    _tell(answer, tended, columns, cells, then, again, more=[*_of_all(tended, answer, bool(again), left_out)])
 
 
-def _of_all(tended: Sequence[Tended[MaintainReport]], answer: Answer, dry_run: bool) -> Iterator[str]:
+def _of_all(
+    tended: Sequence[Tended[MaintainReport]], answer: Answer, dry_run: bool, left_out: str
+) -> Iterator[str]:
     """Yield what is said of all stores together: bytes, what parts of a rule passed over, when bytes go."""
     reports = [one.report for one in tended if one.report is not None]
     seen = [report.forecast for report in reports if report.forecast is not None]
@@ -88,7 +94,8 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], answer: Answer, dry_run: b
     if not dry_run:
         yield f"Freed: {size(freed)} in all."
         if any(report.retained and report.retained.states_let_go for report in reports):
-            yield f"To bring states back before the next run: lcstore unretire {answer.quoted} --since 12h"
+            undo = f"lcstore unretire {answer.quoted} --since 12h{left_out}"
+            yield f"To bring states back before the next run: {undo}"
     waiting = sum(report.collected.waiting_bytes for report in reports if report.collected)
     if waiting:
         column = "To be freed is what goes now. " * dry_run

@@ -64,6 +64,17 @@ def test_a_night_over_a_folder_is_made_up_for_by_the_command_that_it_names(runs)
     assert found.exit_code == 0
 
 
+def test_what_a_night_left_out_is_left_out_by_the_command_that_makes_up_for_it(runs):
+    """What a store's own rule let go of is none of that night."""
+    assert call("maintain", f"{runs}/b", "--keep", "latest:1", "--apply").exit_code == 0
+    night = call("maintain", runs, "--keep", "latest:2", "--leave-out", "b", "--apply")
+    shown = call(*named_in(night.stdout, "unretire"))
+    assert "6 states would come back in all" in shown.stdout, shown.output
+    assert call(*named_in(shown.stdout, "unretire")).exit_code == 0
+    assert (steps(f"{runs}/a"), steps(f"{runs}/b")) == (EVERY, [70])
+    assert "is called 'c'" in document("unretire", runs, "--leave-out", "c", status=1)["error"]["message"]
+
+
 @pytest.mark.parametrize("command", ["maintain", "retain"])
 def test_in_one_store_it_tells_what_went_when_and_why(runs, command):
     url = f"{runs}/a"
@@ -127,3 +138,5 @@ def test_what_cannot_be_meant_is_wrong_usage(runs):
     assert call("unretire", f"{runs}/a@30", "--since", "1h").exit_code == 2
     assert call("unretire", f"{runs}/a", "--since", "soon").exit_code == 2
     assert call("unretire", f"{runs}/none").exit_code == 1
+    assert call("unretire", f"{runs}/a@30", "--leave-out", "a").exit_code == 2
+    assert call("unretire", f"{runs}/a", "--leave-out", "a").exit_code == 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lcstore.cli.commands.trouble.verify import findings
-from lcstore.errors import InvalidInputError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import (
     Apply,
@@ -70,15 +69,13 @@ def maintain(
     with answering(url, as_json, options, pairs) as answer:
         how: dict[str, Any] = {"dry_run": not apply, "max_bytes": most, "max_seconds": longest}
         given = typed_again(keep=as_typed(keep)) + bounds + typed_again(workers=workers, scheduler=scheduler)
-        given += "".join(typed_again(leave_out=glob) for glob in leave_out or ())
-        again = f"lcstore maintain {answer.quoted}{given} --apply"
-        if below_of(answer, most=1):
+        left_out = typed_again(leave_out=leave_out)
+        again = f"lcstore maintain {answer.quoted}{given}{left_out} --apply"
+        if below_of(answer, leave_out, most=1):
             answer.next = f"lcstore ls {answer.quoted}" if leave_out else answer.next
             how |= {"keep": retention, "leave_out": leave_out or (), "threads": workers}
-            _below(answer, scheduler, "" if apply else again, **how)
+            _below(answer, scheduler, "" if apply else again, left_out, **how)
             return
-        if leave_out:
-            raise InvalidInputError(f"{answer.url} is a store: nothing can be left out")
         with (
             answer.store(writable=apply, threads=workers) as store,
             cluster(answer, scheduler) as client,
@@ -99,14 +96,14 @@ def maintain(
         raise typer.Exit(1)
 
 
-def _below(answer: Answer, scheduler: str | None, again: str, **how: Any) -> None:
+def _below(answer: Answer, scheduler: str | None, again: str, left_out: str, **how: Any) -> None:
     """Maintain all stores below the URL."""
     from lcstore.store.below import maintain_below
 
     how |= {"storage_options": answer.storage_options, "on_done": so_far(answer)}
     with cluster(answer, scheduler) as client, answer.progress() as on_progress:
         tended = maintain_below(answer.url, client=client, on_progress=on_progress, **how)
-    tell_maintained(answer, tended, again)
+    tell_maintained(answer, tended, again, left_out)
 
 
 def _shown(

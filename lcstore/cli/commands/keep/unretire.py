@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from lcstore.terminal.arguments import (
     Apply,
     AsJson,
     AtState,
+    LeaveOut,
     Options,
     Pairs,
     state_of,
@@ -32,6 +33,7 @@ def unretire(
         typer.Option("--since", metavar="TIME", help="Only what was let go of within this time: 12h."),
     ] = None,
     apply: Apply = False,
+    leave_out: LeaveOut = None,
     at: AtState = None,
     as_json: AsJson = False,
     options: Options = None,
@@ -46,14 +48,15 @@ def unretire(
     --since the exit status is 1 where a part of what went since then comes too late.
     """
     url, state = state_of(target, at)
-    if state is not None and since is not None:
-        raise typer.BadParameter("--since goes with a store: a state that is named comes back anyway")
+    if state is not None and (since is not None or leave_out):
+        wrong = "--since" if since is not None else "--leave-out"
+        raise typer.BadParameter(f"{wrong} goes with a URL alone: a state that is named comes back anyway")
     seconds = understood("--since", parse_seconds, since)
     with answering(url, as_json, options, pairs) as answer:
         again = f"lcstore unretire {answer.quoted if state is None else answer.at(state)}"
-        again += f"{typed_again(since=since)} --apply"
-        if state is None and below_of(answer, most=1):
-            _below(answer, "" if apply else again, seconds)
+        again += f"{typed_again(since=since, leave_out=leave_out)} --apply"
+        if state is None and below_of(answer, leave_out, most=1):
+            _below(answer, "" if apply else again, since=seconds, leave_out=leave_out or ())
             return
         with answer.store(writable=apply) as store:
             report = store.unretire(state, since=seconds, dry_run=not apply)
@@ -62,17 +65,17 @@ def unretire(
         raise typer.Exit(1)
 
 
-def _below(answer: Answer, again: str, since: float | None) -> None:
+def _below(answer: Answer, again: str, **which: Any) -> None:
     """Bring back what all stores below the URL let go of."""
     from lcstore.store.below import unretire_below
 
     with answer.progress() as on_progress:
         tended = unretire_below(
             answer.url,
-            since=since,
             storage_options=answer.storage_options,
             dry_run=bool(again),
             on_progress=on_progress,
             on_done=so_far(answer),
+            **which,
         )
     tell_unretired(answer, tended, again)
