@@ -184,8 +184,13 @@ def check_place(backend: Backend) -> None:
     ------
     InvalidInputError
         It lies in another store's folder, or such a folder in it: what tends the outer one would take the
-        inner one for files that do not belong there. Or it is the name of a state, as commands take it.
+        inner one for files that do not belong there. Or it is the name of a state, as commands take it, or
+        that of the second copies of the folder above, which would be taken for a store that lost its record.
     """
+    if backend.url.rstrip("/").rpartition("/")[2] == keys.COPIES:
+        raise InvalidInputError(
+            f"{backend.url} would be read as second copies of a store in the folder above: call it otherwise"
+        )
     scheme, _, local = backend.url.partition("://")
     if scheme != "file":
         return

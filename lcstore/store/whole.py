@@ -68,8 +68,8 @@ def copy(
     to = patient(open_backend(target, target_options), timeout, retries)
     if not is_store(store):
         raise no_store(store, source, source_options)
-    check_place(to)
     if not exists(to, keys.STORE_KEY):
+        check_place(to)
         check_around(to)
     return copy_store(store, to, on_progress, check=check)
 

@@ -77,6 +77,20 @@ def test_no_save_makes_a_place_of_stores_of_a_bucket_one_store(bucket):
     save(bucket, "/lab/runs/bob", 1)
 
 
+def test_no_store_is_called_as_the_second_copies_of_the_folder_above_it(bucket, tmp_path):
+    """There it hid itself, and made that folder a damaged store."""
+    for place in (tmp_path / "copies", "memory://lab/copies/"):
+        with pytest.raises(InvalidInputError, match="second copies of a store in the folder above"):
+            lcstore.open(place)
+    with pytest.raises(InvalidInputError, match="second copies"):
+        save(bucket, "/lab/runs/copies")
+    save(bucket, "/lab/runs/a")
+    with pytest.raises(InvalidInputError, match="second copies"):
+        lcstore.copy(backend_on(bucket, "/lab/runs/a"), tmp_path / "copies")
+    assert not (tmp_path / "copies").exists()
+    save(bucket, "/lab/runs/copies/b")
+
+
 def test_a_save_that_failed_is_no_store_in_another(bucket):
     bucket.pipe_file("/lab/run/data/rest", b"")
     bucket.pipe_file("/lab/run/logs/events", b"")
