@@ -13,6 +13,8 @@ from lcstore.arrays import Array
 #: make it so.
 _FAR: Final = 8.0
 _IN_A_ROW: Final = 3
+#: What begins a leap before it is as far: the first bad updates may be a part of what a save saw.
+_RISEN: Final = 3.0
 #: States whose middle is what they moved by shortly before; and states, layers from which on it is told.
 _SHORTLY: Final = 8
 _LEAST: Final = 4
@@ -22,7 +24,8 @@ _LAYERS: Final = 3
 def leap_of(movement: Array, steps: Sequence[int]) -> str:
     """Return from which step on most layers move further at once than shortly before; "" where they never do.
 
-    Of several such steps the first of those at which they do so by as much as ever, or half of that.
+    Of several such steps the first of those at which they do so by as much as ever, or half of that: or an
+    earlier one, where they begin with less.
 
     Parameters
     ----------
@@ -38,11 +41,14 @@ def leap_of(movement: Array, steps: Sequence[int]) -> str:
         return ""
     parts = np.nanmedian(moves[:, known] / np.nanmedian(moves, axis=1, keepdims=True), axis=0)
     starts = range(_LEAST, len(known) - _IN_A_ROW + 1)
-    before = [np.median(parts[max(0, at - _SHORTLY) : at]) for at in starts]
+    before = np.array([np.median(parts[max(0, at - _SHORTLY) : at]) for at in starts])
     times = np.array([parts[at : at + _IN_A_ROW].min() for at in starts]) / before
     most = times[np.isfinite(times)].max(initial=0)
     if most < _FAR:
         return ""
     first = int(np.argmax(times >= most / 2))
-    since = f"from step {steps[int(known[starts[first]])]} on"
+    begin = first
+    while begin and parts[starts[begin - 1]] >= _RISEN * before[begin - 1]:
+        begin -= 1
+    since = f"from step {steps[int(known[starts[begin]])]} on"
     return f"most layers move {times[first]:.3g} times as far {since} as shortly before"

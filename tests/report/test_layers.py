@@ -87,6 +87,10 @@ def test_what_most_layers_do_at_once_is_told_of_all(layers):
     said = leap_of(noise * rate * np.where(np.arange(60) >= 40, 40, 1), steps)
     told = re.fullmatch(r"most layers move [2-5]\d(\.\d)? times as far from step 400 on .*", said)
     assert said == "" if layers < 3 else told
+    # One update of ten at that rate is in what was saved at 400: that state is no place to go back to.
+    rising = np.where(np.arange(60) > 40, 40, np.where(np.arange(60) == 40, 6, 1))
+    said = leap_of(noise * rate * rising, steps)
+    assert ("from step 400 on" in said) == (layers >= 3)
     assert leap_of(np.full((4, 60), np.nan), steps) == leap_of(noise[:, :5] * 0, steps[:5]) == ""
 
 
