@@ -18,8 +18,8 @@ Point: TypeAlias = tuple[int, float]
 
 #: Numbers from here on are as good as infinite: no axis holds them.
 _ENDLESS: Final = 1e300
-#: How many times its least a loss has to be to be told as risen; or above it by what part of what it had
-#: fallen by, and by how many times what it varies by; at how many points at the end at the least.
+#: How many times its least a loss has to be to be told as risen, or above it by what part of what it had
+#: fallen by; by how many times what it varies by at the least; at how many points at the end at the least.
 _FAR: Final = 1.5
 _OF_FALL: Final = 0.5
 _VARIES: Final = 6
@@ -72,8 +72,9 @@ class Line:
         steps, numbers = zip(*self.points, strict=True)
         medians = [median(numbers[at : at + size]) for at in range(0, len(numbers) - size + 1, size)]
         least, varies = min(medians), median(abs(one - other) for one, other in pairwise(numbers))
-        far = least + max(_OF_FALL * (medians[0] - least), _VARIES * varies)
-        far = min(far, _FAR * least) if least > 0 else far
+        risen = _OF_FALL * (medians[0] - least)
+        risen = min(risen, (_FAR - 1) * least) if least > 0 else risen
+        far = least + max(risen, _VARIES * varies)
         low = max((at for at, number in enumerate(numbers) if number <= far), default=len(numbers))
         if len(numbers) - low - 1 < size:
             return ""

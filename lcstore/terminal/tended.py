@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lcstore.store.nightly import MaintainReport
 
 _MOST_SHOWN = 100
+#: Notes of one kind, as of tags of states that go, which differ from store to store.
+_MOST_ALIKE = 10
 
 
 def tell_maintained(
@@ -89,7 +92,7 @@ def _of_all(
             of = f"{counted(len(closed), 'store')} of these, the first at {closed[0]}"
             yield f"This user may change nothing in {of}: with --apply, they end in an error."
     notes = [(report.url, note) for report in reports if report.retained for note in report.retained.notes]
-    yield from _first(notes)
+    yield from _noted(notes)
     freed = sum(report.collected.deleted_bytes for report in reports if report.collected)
     if not dry_run:
         yield f"Freed: {size(freed)} in all."
@@ -125,15 +128,21 @@ def tell_unretired(answer: Answer, tended: Sequence[Tended[UnretireReport]], aga
     back = sum(len(report.brought_back) for report in reports)
     more = [f"{counted(back, 'state')} {'would come back' if again else 'brought back'} in all. {ANEW}."]
     notes = [(report.url, note) for report in reports for note in report.notes]
-    more += _first(notes)
+    more += _noted(notes)
     columns = ("would come back" if again else "brought back", "too late")
     _tell(answer, tended, columns, cells, then, again if back else "", more=more)
 
 
-def _first(notes: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the first of the notes of stores, and how many more there are."""
-    more = f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)
-    return [f"Note: {url}: {note}{more}" for url, note in notes[:1]]
+def _noted(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the notes of stores by their kind, as what they begin with tells it; what several say, once."""
+    kinds: defaultdict[str, dict[str, list[str]]] = defaultdict(dict)
+    for url, note in notes:
+        kinds[note.partition(":")[0]].setdefault(note, []).append(url)
+    for kind, said in kinds.items():
+        for note, (url, *others) in islice(said.items(), _MOST_ALIKE):
+            yield f"Note: {url}{f' and {len(others)} more' * bool(others)}: {note}"
+        if len(said) > _MOST_ALIKE:
+            yield f"Note: {kind}: so in {counted(len(said) - _MOST_ALIKE, 'other store')} (--json)"
 
 
 def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> None:

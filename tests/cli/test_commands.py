@@ -32,7 +32,7 @@ from lcstore.format.records import StoreRecord
 from lcstore.storage import targets
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
-from lcstore.store import opening, whole
+from lcstore.store import below, opening, whole
 from lcstore.terminal import packages, printing
 from lcstore.terminal.table import Table
 
@@ -312,7 +312,7 @@ class Bucketless(MemoryFileSystem):
 
 def opens(monkeypatch, backend):
     """Have every URL lead to a backend."""
-    for module in (targets, opening, whole):
+    for module in (targets, opening, whole, below):  # a module that is imported meanwhile would keep it
         monkeypatch.setattr(module, "open_backend", lambda url, options=None: backend)
 
 

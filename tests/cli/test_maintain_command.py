@@ -297,6 +297,23 @@ def test_a_store_without_the_metric_keeps_all_and_says_so_while_others_are_tende
     assert [len(steps(str(tmp_path / name))) for name in problems] == [1, 3, 3]
 
 
+def test_a_night_tells_the_tags_of_each_store_that_go_and_what_stores_say_alike_once(tmp_path):
+    """Of all notes the first alone was shown, and tagged states went unsaid."""
+    for name in ("a", "b", "c", *(f"tagged{number:02}" for number in range(12))):
+        with lcstore.open(tmp_path / name, threads=1) as store:
+            for step in range(3):
+                store.save(step, {"w": np.zeros(3)})
+            if name.startswith("tagged"):
+                store.tag(f"gold {name}", 1)
+    out = call("maintain", str(tmp_path), "--keep", "latest:1 | best:loss").stdout
+    notes = [line for line in out.splitlines() if line.startswith("Note: ")]
+    (metric,) = (note for note in notes if "no state has the metric 'loss'" in note)
+    assert f"{tmp_path}/a and 14 more: no state" in metric
+    tags = [note for note in notes if "tags of states that go" in note]
+    assert [f"'gold tagged{number:02}'" in note for number, note in enumerate(tags)] == [True] * 10 + [False]
+    assert tags[-1] == "Note: tags of states that go: so in 2 other stores (--json)"
+
+
 def test_stores_that_are_left_out_are_tended_by_lines_of_their_own(tmp_path):
     for name, metric in (("a", "loss"), ("eve/b", "acc"), ("eve/sub/c", "acc"), ("evelyn", "loss")):
         with lcstore.open(tmp_path / name, threads=1) as store:
