@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
 from lcstore.format.labels import At
 from lcstore.layout.specs import TensorSpec
@@ -20,12 +19,10 @@ from lcstore.read.find import find
 from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
-from lcstore.state.frameworks import family_of
 from lcstore.state.names import Name, format_name
-from lcstore.state.roles import is_optimizer
 from lcstore.state.tree import MISSING, names_in
 from lcstore.storage.jobs import map_all
-from lcstore.walks.diff import Described, Diff, Side, Status, TensorDiff
+from lcstore.walks.diff import Described, Diff, Side, Status, TensorDiff, is_quantity
 from lcstore.walks.tracking import squared_errors
 from lcstore.walks.walker import Walker
 
@@ -104,7 +101,7 @@ def compare(a: Compared, b: Compared, executor: Executor) -> Diff:
     }
     differing = {path: pair for path, pair in leaves.items() if not _alike(*pair)}
     counted = {path: pair for path, pair in zip(paths, measured, strict=True) if path not in a.ties & b.ties}
-    quantities = [pair for path, pair in counted.items() if _is_quantity(path, pair[0])]
+    quantities = [pair for path, pair in counted.items() if is_quantity(path, pair[0])]
     total = _total(quantities or [*counted.values()])
     return Diff(a.side, b.side, tuple(one for one, _ in measured), differing, total)
 
@@ -125,13 +122,6 @@ def _compare(a: Compared, b: Compared, path: Name) -> tuple[TensorDiff, _Sums]:
     sums.error = 0 if a.side == b.side else a.errors[path] + b.errors[path]
     status: Status = "changed" if sums.changed else "same"
     return _difference(text, "retyped" if before.dtype != after.dtype else status, *sides, sums), sums
-
-
-def _is_quantity(path: Name, one: TensorDiff) -> bool:
-    """Return whether a tensor counts beside others: no integer, and no number of an optimizer."""
-    side = one.before or one.after
-    floating = side is not None and family_of(dtype_from_name(side.dtype)) in ("float", "complex")
-    return floating and not (one.size == 1 and is_optimizer(path))
 
 
 def _described(spec: TensorSpec | None) -> Described | None:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from lcstore.state.names import parse_name
+from lcstore.dtypes import dtype_from_name
+from lcstore.state.frameworks import family_of
+from lcstore.state.names import Name, parse_name
 from lcstore.state.roles import is_optimizer
 
 #: So small a part of a tensor is what its grid rounds off.
@@ -93,16 +95,16 @@ class TensorDiff:
         return self.status == "same" and self.error > _ROUNDED * self.scale
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diff:
-    """How two states differ. Iterating gives a `TensorDiff` for each tensor, in the order of the states.
+    """How two states differ: it prints as a table, and iterating gives a `TensorDiff` for each tensor.
 
     Attributes
     ----------
     a, b
         What was compared.
     tensors
-        Those of both states, then those that were removed.
+        Those of both states in their order, then those that were removed.
     values
         Plain values that differ, by name: before and after (`MISSING` where one state has none).
     total
@@ -144,7 +146,8 @@ class Diff:
     def sorted(self, by: Literal["relative", "norm", "path"] = "relative") -> list[TensorDiff]:
         """Return the largest differences first; before them what has no number, and what is NaN.
 
-        What optimizers keep comes behind all that: it changes more than the model, and says less.
+        What optimizers keep, counters and random state come behind all that: they change more than the
+        model, and say less.
         """
         if by == "path":
             return sorted(self.tensors, key=lambda one: one.path)
@@ -179,6 +182,15 @@ class Diff:
         changed = (f"{path}: {before!r} to {after!r}" for path, (before, after) in self.values.items())
         return "\n".join([head, *lines, *changed, *self.said_of_same()])
 
+    __repr__ = __str__  # the fields of a thousand tensors are no answer at a prompt or in a notebook
+
+
+def is_quantity(path: Name, one: TensorDiff) -> bool:
+    """Return whether a tensor counts beside others: no integer, and no number of an optimizer."""
+    side = one.before or one.after
+    floating = side is not None and family_of(dtype_from_name(side.dtype)) in ("float", "complex")
+    return floating and not (one.size == 1 and is_optimizer(path))
+
 
 def cells_of(one: TensorDiff) -> tuple[tuple[str, str, str, str, str], str]:
     """Return a difference as text: relative, error beside that, norm, changed, largest; and a note."""
@@ -199,10 +211,11 @@ def _row(one: TensorDiff) -> tuple[str, ...]:
 
 def _rank(one: TensorDiff) -> tuple[bool, int]:
     """Return where a tensor stands: what is not on both sides alike first, then what is not a number."""
-    kept = is_optimizer(parse_name(one.path))
+    path = parse_name(one.path)
+    besides = is_optimizer(path) or not is_quantity(path, one)
     if one.status in ("added", "removed", "reshaped"):
-        return kept, 0
-    return kept, 1 if math.isnan(one.norm) else 2
+        return besides, 0
+    return besides, 1 if math.isnan(one.norm) else 2
 
 
 def _number(value: float) -> float:

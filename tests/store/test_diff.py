@@ -125,6 +125,8 @@ def test_random_state_does_not_drown_the_weights():
     assert (found.total.norm, found.total.relative, found.total.size) == (2, 1, 4)
     assert found["rng"].norm > 1000
     assert store.diff(0, 1, "rng").total.norm == found["rng"].norm
+    assert [one.path for one in found.sorted("norm")] == ["x", "rng"]
+    assert repr(found) == str(found)
 
 
 def test_steps_of_an_optimizer_do_not_drown_the_weights():

@@ -54,7 +54,7 @@ def diff(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Compare two states, tensor by tensor; the most changed first, what optimizers keep last.
+    """Compare two states, tensor by tensor; the most changed first, optimizers and counters last.
 
     Those that restore the same are counted, and how many of these may differ by their errors.
     """
