@@ -13,7 +13,6 @@ from itertools import groupby
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.durability import Durability
 from lcstore.edges.algebra import sets, whole
 from lcstore.edges.columns import KEEP, OWN
 from lcstore.format import keys
@@ -96,10 +95,7 @@ class Forecast:
 
 
 def forecast(
-    backend: Backend,
-    layout: Callable[[str], Layout],
     compactor: Compactor,
-    durability: Durability,
     going: Iterable[Retired] = (),
     on_progress: OnProgress | None = None,
     collected: CollectReport | None = None,
@@ -108,11 +104,9 @@ def forecast(
 
     Parameters
     ----------
-    backend, layout, durability
-        The store, its layouts by their digests, and which anchors stay.
     compactor
-        Plans what is to be added. What bounds its bytes bounds those of the forecast. Its contents, where it
-        has some, are changed.
+        Plans what is to be added, and knows the store. What bounds its bytes bounds those of the forecast.
+        Its contents, where it has some, are changed.
     going
         What would be let go of before.
     collected
@@ -123,7 +117,7 @@ def forecast(
     CorruptionError
         A record cannot be read, or a kept state not be restored: nothing can be said then.
     """
-    left = compactor.contents
+    backend, left = compactor.backend, compactor.contents
     contents = left or read_contents(backend, None, on_progress, compactor.index.known)
     sizes = _all_sizes(backend, contents)
     now, deleted = sum(sizes.values()) + bytes_left(left_over(backend)), 0
@@ -133,42 +127,38 @@ def forecast(
     let_go(contents, marked := [(one.node, one.what) for one in going])
     # Those that a collection stores first are left room, too.
     lacking = bytes_lacking(backend, (len(marked) + 2) * bool(marked), deleted)
-    without, _ = _kept(contents, layout, durability, sizes)
-    made = _plan(contents, layout, compactor)
+    without, _ = _kept(contents, compactor, sizes)
+    made = _plan(contents, compactor)
     closed = closed_folder(backend)
     if not made:
         return Forecast(now, now - deleted, without, without, deleted, closed=closed, lacking=lacking)
-    kept, verdict = _kept(contents, layout, durability, sizes)
+    kept, verdict = _kept(contents, compactor, sizes)
     kept += sum(nbytes for edge, nbytes in made.items() if edge in verdict.edges)
     room = compactor.room_on_disk(len(made))
     return Forecast(now, now - deleted + sum(made.values()), kept, without, deleted, room, closed, lacking)
 
 
-def would_write(backend: Backend, layout: Callable[[str], Layout], compactor: Compactor) -> int:
+def would_write(compactor: Compactor) -> int:
     """Return about how many bytes a compaction would write, parity, records and second copies too.
 
-    Parameters
-    ----------
-    backend, layout, compactor
-        As for `forecast`. What bounds the compactor's bytes bounds these.
+    What bounds the compactor's bytes bounds these.
 
     Raises
     ------
     CorruptionError
         A record cannot be read.
     """
-    return sum(_plan(read_contents(backend, known=compactor.index.known), layout, compactor).values())
+    contents = read_contents(compactor.backend, known=compactor.index.known)
+    return sum(_plan(contents, compactor).values())
 
 
-def _kept(
-    contents: Contents, layout: Callable[[str], Layout], durability: Durability, sizes: Mapping[str, int]
-) -> tuple[int, Verdict]:
+def _kept(contents: Contents, compactor: Compactor, sizes: Mapping[str, int]) -> tuple[int, Verdict]:
     """Return the bytes of what is there that a collection leaves, and what it judges."""
-    verdict = judge(contents, layout, durability)
+    verdict = judge(contents, compactor.index.layout, compactor.durability)
     return sum(map(sizes.__getitem__, _staying(contents, verdict, sizes))), verdict
 
 
-def _plan(contents: Contents, layout: Callable[[str], Layout], compactor: Compactor) -> dict[str, int]:
+def _plan(contents: Contents, compactor: Compactor) -> dict[str, int]:
     """Put the edges that a compaction would add into contents; return how many bytes each takes."""
     compactor.index.refresh(full=True)
     usual = _Usual(contents, compactor)
@@ -193,7 +183,9 @@ def _plan(contents: Contents, layout: Callable[[str], Layout], compactor: Compac
                 continue
             made[edge] = takes
             compactor.written += takes
-            contents.stored[edge] = Stored(edge, *ends, False, "", _ops(contents, layout, shortcut), {})
+            contents.stored[edge] = Stored(
+                edge, *ends, False, "", _ops(contents, compactor.index.layout, shortcut), {}
+            )
             contents.graph.add_edge(EdgeName(shortcut.target, shortcut.base, edge, read))
         if len(made) < wanted:  # as a compaction then ends
             break

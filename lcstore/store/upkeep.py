@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lcstore.durability import Durability
     from lcstore.index.contents import Contents
     from lcstore.index.index import Index
-    from lcstore.maintain.compact import Compactor, CompactReport
+    from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
     from lcstore.storage.backend import Backend
@@ -201,9 +201,7 @@ class Upkeep(Soundness, Labelling):
 
         with suppress(LcstoreError):
             if report.planned:
-                compactor = self._compactor(**bounds)
-                written = would_write(self._backend, self._index.layout, compactor)
-                return replace(report, bytes_written=written)
+                return replace(report, bytes_written=would_write(self._compactor(**bounds)))
         return report
 
     def forecast(
@@ -229,20 +227,10 @@ class Upkeep(Soundness, Labelling):
         CorruptionError
             A record cannot be read, or a kept state not be restored: nothing can be said then.
         """
-        self._check_open()
-        return self._forecast(self._compactor(max_bytes=max_bytes), going, on_progress)
-
-    def _forecast(
-        self,
-        compactor: Compactor,
-        going: Iterable[Retired],
-        on_progress: OnProgress | None,
-        collected: CollectReport | None = None,
-    ) -> Forecast:
         from lcstore.maintain.sizing import forecast
 
-        how = self._durability, going, on_progress, collected
-        return forecast(self._backend, self._index.layout, compactor, *how)
+        self._check_open()
+        return forecast(self._compactor(max_bytes=max_bytes), going, on_progress)
 
     def collect(
         self,
@@ -345,6 +333,7 @@ class Upkeep(Soundness, Labelling):
         """
         from lcstore.check.verify import check_level
         from lcstore.maintain.afterwards import if_newest
+        from lcstore.maintain.sizing import forecast
         from lcstore.retention.parse import as_rule
         from lcstore.store.nightly import run_parts
 
@@ -374,7 +363,7 @@ class Upkeep(Soundness, Labelling):
             if report.compacted is not None and report.retained is not None and dry_run:
                 compactor = self._compactor(max_bytes=max_bytes, contents=if_newest(leaves, self._index))
                 how = report.retained.retired, on_progress, report.collected
-                report.forecast = found = self._forecast(compactor, *how)
+                report.forecast = found = forecast(compactor, *how)
                 report.compacted = replace(report.compacted, bytes_written=found.compaction_writes)
 
         return run_parts(
