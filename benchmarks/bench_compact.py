@@ -204,7 +204,7 @@ def merge(url: str, threads: int) -> dict[str, Any]:
     with lcstore.open(url, "r+", threads=threads) as store:
         names = [store.info(step).node for step in store.steps()]
         found: dict[str, Any] = {"opened": peak()}
-        maker = Maker(store._backend, store._index, store._reader, store._executor, store.durability)
+        maker = Maker(store._reader, store.durability)
         for name, base in (("merged", names[0]), ("anchor", ROOT)):
             before = maker.written
             seconds = timed(lambda base=base: maker.make(Shortcut(base, names[-1], 0, len(names))))

@@ -256,7 +256,7 @@ def _merge(run: Run, backend: Counting, nodes: list[str], count: int, fresh: boo
         path = [
             EdgeRef(graph.nodes[node].base, node, None, graph.nodes[node].nbytes) for node in nodes[-count:]
         ]
-        maker = Maker(backend, store._index, store._reader, store._executor, store.durability)
+        maker = Maker(store._reader, store.durability)
         shortcut = Shortcut(path[0].base, nodes[-1], 0, count, tuple(path))
         cost = measured(backend, partial(maker.make, shortcut), fresh=fresh)
         run.bytes_merged[count] = maker.written / run.weights

@@ -6,7 +6,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -19,13 +18,11 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan, Shortcut, plan, waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents
-from lcstore.index.index import Index
 from lcstore.maintain.diskfull import little_room
 from lcstore.maintain.latest import latest_reads
 from lcstore.maintain.making import Made, Maker, known_of, make_there
 from lcstore.maintain.verdict import movable_in
 from lcstore.read.reader import Reader
-from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import BLOCK, bytes_free
 from lcstore.units import parse_bytes, parse_seconds
@@ -107,8 +104,8 @@ class Compactor:
 
     Parameters
     ----------
-    backend, index, reader, executor
-        The store, and threads to merge with.
+    reader
+        Reads the store, and has threads to merge with.
     durability
         What is stored besides the edges.
     max_bytes, max_seconds
@@ -122,10 +119,7 @@ class Compactor:
 
     def __init__(
         self,
-        backend: Backend,
-        index: Index,
         reader: Reader,
-        executor: Executor,
         durability: Durability,
         *,
         max_bytes: int | str | None = None,
@@ -134,17 +128,16 @@ class Compactor:
         client: Client | None = None,
         contents: Contents | None = None,
     ) -> None:
-        self.backend = backend
-        self.index = index
         self.reader = reader
-        self.executor = executor
+        self.backend = reader.backend
+        self.index = reader.index
         self.durability = durability
         self.max_bytes = parse_bytes(max_bytes) if isinstance(max_bytes, str) else max_bytes
         self.max_seconds = parse_seconds(max_seconds) if isinstance(max_seconds, str) else max_seconds
         self.on_progress = on_progress
         self.client = client
         self.contents = contents
-        self.maker = Maker(backend, index, reader, executor, durability)
+        self.maker = Maker(reader, durability)
         self.written = 0
         self.skipped: list[tuple[int, str]] = []
         self._nodes: Mapping[str, NodeName] = {}  # those planned for: some of them may go meanwhile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -55,22 +54,16 @@ class Maker:
 
     Parameters
     ----------
-    backend, index, reader
-        The store. The index knows the records that an edge is made of, at least; where something changed it
-        lists all.
-    executor
-        Threads to merge with.
+    reader
+        Reads the store, and has threads to merge with. Its index knows the records that an edge is made of,
+        at least; where something changed it lists all.
     durability
         What is stored besides the edges.
     """
 
-    def __init__(
-        self, backend: Backend, index: Index, reader: Reader, executor: Executor, durability: Durability
-    ) -> None:
-        self.backend = backend
-        self.index = index
+    def __init__(self, reader: Reader, durability: Durability) -> None:
         self.reader = reader
-        self.executor = executor
+        self.index = reader.index
         self.durability = durability
         self.written = 0
 
@@ -144,7 +137,8 @@ class Maker:
         node = self.reader.node(self.index.name(shortcut.target))
         with node.named():
             merger, feeder = self.merger(shortcut, made)
-            write = ShortcutWrite(self.backend, self.executor, merger, self.durability, room=room)
+            backend, executor = self.reader.backend, self.reader.executor
+            write = ShortcutWrite(backend, executor, merger, self.durability, room=room)
             with feeder.feeding(asks(merger, merger.chunks())):
                 if not write.write():
                     return None
@@ -205,7 +199,9 @@ def make_there(
 
     Parameters
     ----------
-    backend, durability, shortcut, made
+    backend
+        Where the store is.
+    durability, shortcut, made
         As for `Maker`.
     known
         The keys of the records that it is made of.
@@ -217,7 +213,8 @@ def make_there(
     if name is not None:
         return Made(name, name.nbytes)
     with Workers(1, "lcstore-task") as executor:
-        return Maker(backend, reader.index, reader, executor, durability).make(shortcut, made)
+        alone = Reader(backend, reader.index, executor, reader.requests)
+        return Maker(alone, durability).make(shortcut, made)
 
 
 def _made_before(

@@ -173,7 +173,7 @@ def _plan(contents: Contents, compactor: Compactor) -> dict[str, int]:
         if nbytes is None:
             sizes = Sizes(compactor.elements())
             nbytes = measured_sizes(
-                planned, contents.graph, sizes, compactor.maker.merger, compactor.executor
+                planned, contents.graph, sizes, compactor.maker.merger, compactor.reader.executor
             )
         for shortcut in planned:
             ends, edge = (shortcut.base, shortcut.target), f"{len(made):032x}"

@@ -92,7 +92,7 @@ class Handle:
         """Return what plans and carries out a compaction."""
         from lcstore.maintain.compact import Compactor
 
-        return Compactor(self._backend, self._index, self._reader, self._executor, self._durability, **bounds)
+        return Compactor(self._reader, self._durability, **bounds)
 
     def _log_read(self, what: str, name: NodeName, started: float) -> None:
         """Note in the log that a state was read, begun at a moment of `time.perf_counter`."""

@@ -46,7 +46,7 @@ def merge(store: Store, base: int | None, target: int) -> str:
     graph = store._index.refresh(full=True)
     before = set(graph.edges)
     ids = [ROOT if base is None else graph.at_step(base).node, graph.at_step(target).node]
-    maker = Maker(store._backend, store._index, store._reader, store._executor, store.durability)
+    maker = Maker(store._reader, store.durability)
     maker.make(Shortcut(ids[0], ids[1], 0, 0))
     [added] = set(store._index.refresh(full=True).edges) - before
     return added

@@ -37,7 +37,7 @@ def merge(url, threads: int) -> None:
     """Merge all deltas, and all edges, as a compaction does."""
     with lcstore.open(url, "r+", threads=threads) as store:
         names = [store.info(step).node for step in store.steps()]
-        maker = making.Maker(store._backend, store._index, store._reader, store._executor, store.durability)
+        maker = making.Maker(store._reader, store.durability)
         for base in (names[0], ROOT):
             maker.make(Shortcut(base, names[-1], 0, len(names)))
 

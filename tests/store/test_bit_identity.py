@@ -105,7 +105,7 @@ def test_a_merge_to_a_retired_state_that_is_not_whole_any_more_is_left_out():
             store.retire(step)
         store.collect()
         store.compact(dry_run=True)
-        compactor = Compactor(store._backend, store._index, store._reader, store._executor, store.durability)
+        compactor = Compactor(store._reader, store.durability)
         condemned = {(name.edge, name.scope) for name in store._index.marks.condemned}
         assert compactor._is_partial(Shortcut(names[0], names[3], 0, 3), condemned)
         assert not compactor._is_partial(Shortcut(names[0], names[4], 0, 4), condemned)

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.unprotected
 def shortcut(store: Store, base: str, target: str) -> None:
     """Add the edge from one node (or the root) to another that is the sum of what lies between."""
     store._index.refresh(full=True)
-    maker = Maker(store.backend, store._index, store._reader, store._executor, store.durability)
+    maker = Maker(store._reader, store.durability)
     maker.make(Shortcut(base, target, 0, 0))
 
 
