@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -31,11 +30,12 @@ from lcstore.maintain.broken import broken_states
 from lcstore.maintain.diskfull import not_all_let_go
 from lcstore.maintain.redundant import redundant_of, with_room_of
 from lcstore.maintain.verdict import movable_in
+from lcstore.read.reader import Reader
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.choice import STRIPPED, Decision, decide
 from lcstore.state.names import matcher
-from lcstore.storage.backend import Backend, room_left
+from lcstore.storage.backend import room_left
 from lcstore.storage.jobs import run_all
 from lcstore.storage.put import put_record
 from lcstore.storage.survey import OnProgress
@@ -119,9 +119,7 @@ class RetireReport:
 
 
 def retire_by(
-    backend: Backend,
-    index: Index,
-    executor: Executor,
+    reader: Reader,
     durability: Durability,
     rule: Retention,
     *,
@@ -138,37 +136,31 @@ def retire_by(
         A record cannot be read, or none is there of what was saved: nothing is decided about states of
         which not all is known.
     """
+    index = reader.index
     index.refresh(full=True)
     records, gone = index.shown(on_progress), none_left(index.graph)
-    if not index.graph.nodes and (lost := lost_records(backend)):
+    if not index.graph.nodes and (lost := lost_records(reader.backend)):
         raise CorruptionError(lost, key=keys.NODES)
-    broken = known_broken(backend, index, records)
+    broken = known_broken(index, records)
     whole = {node: record for node, record in records.items() if node not in broken}
     decision = decide(rule, _candidates(index, whole))
-    notes = [*decision.notes, *_notes(backend, records, broken)]
+    notes = [*decision.notes, *_notes(reader.url, records, broken)]
     found = (replace(one, dry_run=dry_run) for one in _going(index, records, decision, notes))
     going = sorted(found, key=lambda one: (one.step, one.node, one.what))
     notes += tags_that_go(index, going)
     if not dry_run:
-        put_retired(backend, index, executor, durability, going)
+        put_retired(reader, durability, going)
         index.refresh(full=True)
     # With a grace of 0 one that was to be kept may have been collected meanwhile.
     there = (name for name in map(index.graph.nodes.get, decision.kept) if name is not None)
     kept = sorted(there, key=lambda n: (n.step, n.order))
     steps = tuple(name.step for name in kept)
     kept_by = {name.node: decision.kept_by.get(name.node, ()) for name in kept}
-    return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes), gone)
+    return RetireReport(reader.url, dry_run, steps, kept_by, tuple(going), tuple(notes), gone)
 
 
 def retire_node(
-    backend: Backend,
-    index: Index,
-    executor: Executor,
-    durability: Durability,
-    node: str,
-    reason: str,
-    *,
-    dry_run: bool = False,
+    reader: Reader, durability: Durability, node: str, reason: str, *, dry_run: bool = False
 ) -> Retired:
     """Let go of one state.
 
@@ -179,15 +171,16 @@ def retire_node(
     InvalidInputError
         It is the latest of its run, or pinned.
     """
+    index, url = reader.index, reader.url
     graph, name = index.refresh(full=True), index.name(node)
     if node in tips(_as_candidates(graph.shown())) - _superseded(index):
-        raise InvalidInputError(_why_it_stays(graph, backend.url, name))
+        raise InvalidInputError(_why_it_stays(graph, url, name))
     if node in index.marks.held:
-        held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")
+        held = shlex.quote(f"{url}@{name.step if graph.at_step(name.step) == name else node}")
         raise InvalidInputError(f"step {name.step} is pinned: `lcstore unpin {held}` first")
     gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason, dry_run)
     if node not in graph.hidden and not dry_run:
-        put_retired(backend, index, executor, durability, [gone])
+        put_retired(reader, durability, [gone])
         index.refresh(full=True)
     return gone
 
@@ -218,9 +211,7 @@ def _superseded(index: Index) -> set[str]:
     return up_to(index.graph, index.marks.superseded) - ({latest.node} if latest is not None else set())
 
 
-def put_retired(
-    backend: Backend, index: Index, executor: Executor, durability: Durability, going: Sequence[Retired]
-) -> None:
+def put_retired(reader: Reader, durability: Durability, going: Sequence[Retired]) -> None:
     """Store retirements. On a disk that they fill, so much room is left that a collect can begin.
 
     Where there is no room, what is redundant of that which goes makes some. What `unretire`
@@ -231,6 +222,7 @@ def put_retired(
     StorageError
         There was no room for all of them; those that were stored hold.
     """
+    backend, index = reader.backend, reader.index
     created, stored = utc_now(), set[Retired]()
     brought_back, named = index.marks.brought_back, index.named
 
@@ -247,7 +239,7 @@ def put_retired(
             # States last: a budget went by the exact values that stay, and means the same wherever this ends.
             for last in (False, True):
                 some = [one for one in going if (one.what == markkeys.WHOLE_STATE) is last]
-                run_all(executor, [partial(put, one) for one in some if one not in stored])
+                run_all(reader.executor, [partial(put, one) for one in some if one not in stored])
 
     of = [(one.node, one.what) for one in going]
     lack = with_room_of(backend, put_rest, lambda: redundant_of(backend, index, durability, of))
@@ -256,25 +248,25 @@ def put_retired(
         raise not_all_let_go(backend.url, done, wanted, lack.key) from lack.__cause__
 
 
-def known_broken(backend: Backend, index: Index, records: dict[str, NodeRecord]) -> dict[str, str]:
+def known_broken(index: Index, records: dict[str, NodeRecord]) -> dict[str, str]:
     """Return the states that are known not to restore, each with the key of an object that it lacks.
 
     Such a state is none of those that a rule keeps: it would take the place of a good one.
     """
-    there = {*Listing.take(backend, OBJECTS).below(keys.DATA)}
+    there = {*Listing.take(index.backend, OBJECTS).below(keys.DATA)}
     if all(ref.key in there for record in records.values() for ref in record.objects):
         return {}
-    return broken_states(read_contents(backend, known=index.known), index.layout)
+    return broken_states(read_contents(index.backend, known=index.known), index.layout)
 
 
-def _notes(backend: Backend, records: dict[str, NodeRecord], broken: dict[str, str]) -> Iterable[str]:
+def _notes(url: str, records: dict[str, NodeRecord], broken: dict[str, str]) -> Iterable[str]:
     """Yield what the user is to know of states that do not restore."""
     if broken:
         steps = sorted(records[node].step for node in broken if node in records)
         said = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} others" if len(steps) > 5 else "")
         yield (
             f"not counted, as they are damaged: step {said} ({next(iter(broken.values()))} is missing); "
-            f"run `lcstore repair {backend.url}`"
+            f"run `lcstore repair {url}`"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Executor
 
 from lcstore.durability import Durability
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
@@ -18,13 +17,12 @@ from lcstore.index.listing import Listing
 from lcstore.index.resolve import check_run
 from lcstore.maintain.dead import not_yet, silence_of
 from lcstore.maintain.retire import Retired, RetireReport, known_broken, put_retired, tags_that_go
+from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 
 
 def retire_run(
-    backend: Backend,
-    index: Index,
-    executor: Executor,
+    reader: Reader,
     durability: Durability,
     run: int | str,
     reason: str,
@@ -50,24 +48,25 @@ def retire_run(
     CorruptionError
         A record cannot be read: nothing is decided about states of which not all is known.
     """
+    backend, index = reader.backend, reader.index
     index.refresh(full=True)
-    ours = _nodes_of(index, backend.url, run)
+    ours = _nodes_of(index, reader.url, run)
     latest = ours[-1]
     shown = sorted((n for n in ours if n.node not in index.marks.hidden), key=lambda n: (n.step, n.order))
     stays: dict[str, tuple[str, ...]] = {
         n.node: (f"not after step {after}",) for n in shown if after is not None and n.step <= after
     }
     if len(stays) == len(shown):
-        raise NotFoundError(f"run {latest.run} of {backend.url} has no state after step {after}")
+        raise NotFoundError(f"run {latest.run} of {reader.url} has no state after step {after}")
     stays |= {n.node: ("pinned",) for n in shown if n.node in index.marks.held}
     why = reason or f"run {latest.run} was let go of"
     going = [Retired(n.step, n.node, WHOLE_STATE, why, dry_run) for n in shown if n.node not in stays]
-    _check_others(backend, index, latest, {one.node for one in going})
+    _check_others(index, latest, {one.node for one in going})
     notes = [*tags_that_go(index, going)]
     if not run_is_dead:
         notes += _signs_of_life(backend, ours, dry_run=dry_run)
     left = {n.node for n in ours} - index.marks.hidden - {one.node for one in going}
-    marks = [] if left else _supersessions(backend, index, executor)
+    marks = [] if left else _supersessions(reader)
     own = [mark for mark in marks if mark.run == latest.run_id]
     notes += _protected_again(index, own, {mark.node for mark in marks if mark.run != latest.run_id})
     if not dry_run:
@@ -76,11 +75,11 @@ def retire_run(
         superseded = Retired(latest.step, latest.node, SUPERSEDED, why)
         marked = [superseded] * (latest in shown and latest.node not in stays)
         # The newest first: no state is a delta to them. So on a full disk even a few make room for the rest.
-        put_retired(backend, index, executor, durability, [*marked, *going[::-1]])
+        put_retired(reader, durability, [*marked, *going[::-1]])
         index.refresh(full=True)
     kept = [name for name in shown if name.node in stays]
     steps, kept_by = tuple(name.step for name in kept), {name.node: stays[name.node] for name in kept}
-    return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
+    return RetireReport(reader.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
 
 
 def _nodes_of(index: Index, url: str, run: int | str) -> list[NodeName]:
@@ -94,11 +93,11 @@ def _nodes_of(index: Index, url: str, run: int | str) -> list[NodeName]:
     return sorted(names, key=lambda name: name.order)
 
 
-def _supersessions(backend: Backend, index: Index, executor: Executor) -> list[RetiredRecord]:
+def _supersessions(reader: Reader) -> list[RetiredRecord]:
     """Return the marks by which runs took the place of what had been saved upon the state they began from."""
-    names = Listing.take(backend, ((keys.RETIRED,),)).retired
-    found = [retired_key(n) for n in names if n.what == SUPERSEDED and n.node in index.graph.nodes]
-    return [*map(read_retired, found, executor.map(backend.get, found))]
+    names, nodes = Listing.take(reader.backend, ((keys.RETIRED,),)).retired, reader.index.graph.nodes
+    found = [retired_key(n) for n in names if n.what == SUPERSEDED and n.node in nodes]
+    return [*map(read_retired, found, reader.executor.map(reader.backend.get, found))]
 
 
 def _protected_again(index: Index, marks: Iterable[RetiredRecord], others: set[str]) -> Iterable[str]:
@@ -112,13 +111,13 @@ def _protected_again(index: Index, marks: Iterable[RetiredRecord], others: set[s
             yield f"step {latest.step} stays as the latest of run {run} again, whose place this run took"
 
 
-def _check_others(backend: Backend, index: Index, latest: NodeName, going: set[str]) -> None:
+def _check_others(index: Index, latest: NodeName, going: set[str]) -> None:
     """Refuse to let go of all that can be restored."""
     records = index.shown()
-    if going and not records.keys() - going - known_broken(backend, index, records).keys():
+    if going and not records.keys() - going - known_broken(index, records).keys():
         raise InvalidInputError(
-            f"run {latest.run} ({latest.run_id}) has the only states of {backend.url} that can be restored: "
-            "they stay. A whole store is deleted by `lcstore rm`"
+            f"run {latest.run} ({latest.run_id}) has the only states of {index.backend.url} that can be "
+            "restored: they stay. A whole store is deleted by `lcstore rm`"
         )
 
 

@@ -23,15 +23,10 @@ from lcstore.store.soundness import Soundness
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from lcstore.durability import Durability
     from lcstore.index.contents import Contents
-    from lcstore.index.index import Index
     from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
-    from lcstore.storage.backend import Backend
     from lcstore.store.nightly import MaintainReport
 
 
@@ -39,10 +34,6 @@ class Upkeep(Soundness, Labelling):
     """The methods of `lcstore.Store` that maintain. All of them may run beside a training run's saves."""
 
     # Letting go -----------------------------------------------------------------------------------------
-
-    @property
-    def _letting_go(self) -> tuple[Backend, Index, Executor, Durability]:
-        return self._backend, self._index, self._executor, self._durability
 
     def retire(self, at: At, reason: str = "", *, dry_run: bool = False) -> Retired:
         """Let go of one state.
@@ -69,7 +60,7 @@ class Upkeep(Soundness, Labelling):
         """
         self._check_open() if dry_run else self._check_writable()
         node = self._found(at)
-        gone = retire_node(*self._letting_go, node, reason, dry_run=dry_run)
+        gone = retire_node(self._reader, self._durability, node, reason, dry_run=dry_run)
         self._log_done(gone, dry_run=dry_run)
         return gone
 
@@ -101,9 +92,8 @@ class Upkeep(Soundness, Labelling):
             It saved lately and may be alive; two runs have that number; nothing else can be restored.
         """
         self._check_open() if dry_run else self._check_writable()
-        report = retire_run(
-            *self._letting_go, run, reason, after=after, run_is_dead=run_is_dead, dry_run=dry_run
-        )
+        how: dict[str, Any] = {"after": after, "run_is_dead": run_is_dead, "dry_run": dry_run}
+        report = retire_run(self._reader, self._durability, run, reason, **how)
         self._log_done(report, dry_run=dry_run)
         return report
 
@@ -138,7 +128,8 @@ class Upkeep(Soundness, Labelling):
         from lcstore.retention.parse import as_rule
 
         self._check_open() if dry_run else self._check_writable()
-        report = retire_by(*self._letting_go, as_rule(keep), dry_run=dry_run, on_progress=on_progress)
+        how: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress}
+        report = retire_by(self._reader, self._durability, as_rule(keep), **how)
         self._log_done(report, dry_run=dry_run)
         return report
 
