@@ -93,7 +93,6 @@ class UnretireReport:
 
 
 def unretire(
-    backend: Backend,
     index: Index,
     executor: Executor,
     node: str | None,
@@ -118,7 +117,7 @@ def unretire(
     ConflictError
         The state that is named is being collected: too late.
     """
-    listing = index.look(READING)
+    backend, listing = index.backend, index.look(READING)
     names = {name.node: name for name in index.graph.nodes.values() if name.node in index.graph.hidden}
     names = names if node is None else {one: names[one] for one in (node,) if one in names}
     notes = [f"step {index.name(node).step} is not retired"] if node is not None and not names else []
@@ -129,7 +128,7 @@ def unretire(
         retired = {one: records for one, records in retired.items() if _kind(records) is None}
     found = _found(names, retired, since)
     nodes = [one.node for one in found]
-    late = come_too_late(index, nodes) if dry_run else pin_all(backend, index, executor, nodes, UNRETIRED)
+    late = come_too_late(index, nodes) if dry_run else pin_all(index, executor, nodes, UNRETIRED)
     if node in late:
         raise too_late_to_pin(backend, node)
     back = tuple(one for one in found if one.node not in late)

@@ -69,7 +69,7 @@ class Labelling(Handle):
         """
         self._check_writable()
         node = self._found_or_retired(at)
-        pin(self._backend, self._index, self._requests, node, by)
+        pin(self._index, self._requests, node, by)
         return node
 
     def unretire(
@@ -102,15 +102,14 @@ class Labelling(Handle):
             raise InvalidInputError("a state that is named comes back whenever it went: leave out `since`")
         node = None if at is None else self._retired_first(at)
         seconds = parse_seconds(since) if isinstance(since, str) else since
-        store = self._backend, self._index, self._requests
-        report = unretire(*store, node, since=seconds, dry_run=dry_run)
+        report = unretire(self._index, self._requests, node, since=seconds, dry_run=dry_run)
         self._log_done(report, dry_run=dry_run)
         return report
 
     def unpin(self, at: At, by: str | None = None) -> int:
         """Take the pins of a state away (or only that of one holder); return how many there were."""
         self._check_writable()
-        return unpin(self._backend, self._index, self._found(at), by)
+        return unpin(self._index, self._found(at), by)
 
     def _found_or_retired(self, at: At) -> str:
         try:

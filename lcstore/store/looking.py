@@ -53,12 +53,12 @@ class Looking(Overview):
         self._check_writable()
         node, by = snapshot_at(self._reader, at).node, SNAPSHOT + secrets.token_hex(8)
         try:
-            pin(self._backend, self._index, self._requests, node, by)
+            pin(self._index, self._requests, node, by)
             snapshot = snapshot_at(self._reader, node)
         except BaseException:
-            unpin(self._backend, self._index, node, by)
+            unpin(self._index, node, by)
             raise
-        snapshot.hold(partial(unpin, self._backend, self._index, node, by))
+        snapshot.hold(partial(unpin, self._index, node, by))
         return snapshot
 
     def __getitem__(self, at: At) -> Snapshot:

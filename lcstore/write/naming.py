@@ -30,7 +30,7 @@ def set_name(backend: Backend, kind: markkeys.TagKind, name: str, node: str | No
     _put(backend, _new_name(Listing.take(backend, TAGS).named, kind, name, node))
 
 
-def pin(backend: Backend, index: Index, executor: Executor, node: str, by: str) -> None:
+def pin(index: Index, executor: Executor, node: str, by: str) -> None:
     """Keep a node from being retired, or collected if it was.
 
     Raises
@@ -38,11 +38,11 @@ def pin(backend: Backend, index: Index, executor: Executor, node: str, by: str) 
     ConflictError
         It is being collected: too late.
     """
-    if pin_all(backend, index, executor, [node], by):
-        raise too_late_to_pin(backend, node)
+    if pin_all(index, executor, [node], by):
+        raise too_late_to_pin(index.backend, node)
 
 
-def pin_all(backend: Backend, index: Index, executor: Executor, nodes: Sequence[str], by: str) -> set[str]:
+def pin_all(index: Index, executor: Executor, nodes: Sequence[str], by: str) -> set[str]:
     """Keep nodes from being retired, or collected if they were; return those for which it is too late.
 
     Each call stores records of its own, and takes those away that come too late: another that sets the same
@@ -52,6 +52,7 @@ def pin_all(backend: Backend, index: Index, executor: Executor, nodes: Sequence[
     in_time = [node for node in nodes if node not in late]
     if not in_time:
         return late
+    backend = index.backend
     named = Listing.take(backend, TAGS).named
     before = bearers(named, "pin", {*in_time})
     pins = {node: _new_name(named, "pin", _pin_name(node, by), node) for node in in_time}
@@ -95,15 +96,15 @@ def _put(backend: Backend, record: TagRecord) -> None:
     put_record(backend, record.key(), record.to_bytes())
 
 
-def unpin(backend: Backend, index: Index, node: str, by: str | None) -> int:
+def unpin(index: Index, node: str, by: str | None) -> int:
     """Take pins from a node: all, or that of one holder. Return how many."""
-    named = Listing.take(backend, TAGS).named
+    named = Listing.take(index.backend, TAGS).named
     held = bearers(named, "pin", index.graph.nodes)
     names = [name for name, records in held.items() if any(record.node == node for record in records)]
     if by is not None:
         names = [name for name in names if name == _pin_name(node, by)]
     for name in names:
-        set_name(backend, "pin", name, None)
+        set_name(index.backend, "pin", name, None)
     return len(names)
 
 
