@@ -12,13 +12,11 @@ from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.graph.refs import NodeName
 from lcstore.index.gone import DAMAGED
-from lcstore.index.index import Index
 from lcstore.index.marked import bearers
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
 from lcstore.retention.choice import BY_RULE
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import shared_requests, shared_workers
 
 #: Whose names say what is asked of an earlier copy.
 _LOOKED_AT: Final = (keys.NODES, keys.EDGES, keys.NAMES)
@@ -87,8 +85,7 @@ class Earlier:
         }
         if not going:
             return
-        requests = shared_requests()
-        reader = Reader(target, Index(target, requests), shared_workers(), requests)
+        reader = Reader.alone(target)
         graph = reader.listed()
         shown = graph.nodes.keys() - graph.hidden
         lost = {mark.node for mark in going.values() if mark.reason.startswith(DAMAGED)} & shown

@@ -73,7 +73,7 @@ class States:
         self._process = os.getpid()
         self._lock = RLock()
         self._cache: ChunkCache[Where] = ChunkCache(self._most)
-        self._reader = Reader.alone(self._backend, [])
+        self._reader = Reader.alone(self._backend)
         self._folders = {node: StateFolder(found, self._cache) for node, found in held.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ class States:
         self._check_process()
         with self._lock:  # others read on
             self._known, self._folders = dict.fromkeys(self._known), {}
-            self._reader = Reader.alone(self._backend, [])
+            self._reader = Reader.alone(self._backend)
 
     def knew(self, text: str) -> bool:
         """Return whether a state was found under a name, now or before the last look."""

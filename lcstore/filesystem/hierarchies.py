@@ -152,7 +152,7 @@ class History:
 
 
 def _reader_of(backend: Backend) -> Reader:
-    reader = Reader.alone(backend, [])
+    reader = Reader.alone(backend)
     reader.listed()
     return reader
 

@@ -209,19 +209,17 @@ def make_there(
         The edges between the same nodes that were there when this was planned.
     """
     reader = Reader.alone(backend, known)
-    name = _made_before(backend, reader.index, shortcut, standing)
+    name = _made_before(reader.index, shortcut, standing)
     if name is not None:
         return Made(name, name.nbytes)
     with Workers(1, "lcstore-task") as executor:
-        alone = Reader(backend, reader.index, executor, reader.requests)
+        alone = Reader(reader.index, executor, reader.requests)
         return Maker(alone, durability).make(shortcut, made)
 
 
-def _made_before(
-    backend: Backend, index: Index, shortcut: Shortcut, standing: frozenset[str]
-) -> EdgeName | None:
+def _made_before(index: Index, shortcut: Shortcut, standing: frozenset[str]) -> EdgeName | None:
     """Return the edge that another try at the same task has made: its worker was lost after that."""
-    listing = Listing.take(backend, REMADE)
+    listing = Listing.take(index.backend, REMADE)
     taken = {name.edge for name in listing.condemned} | standing
     found = (keys.parse_edge_key(key) for key in listing.below(keys.EDGES) if shortcut.target in key)
     for name in found:
@@ -230,6 +228,6 @@ def _made_before(
         # The one who made it may not have got so far as to look around.
         index.know([keys.edge_key(name)])
         objects = index.edge(name.edge).edge.objects
-        if not is_taken_away(Listing.take(backend, committed(name.edge, ())), name.edge, objects):
+        if not is_taken_away(Listing.take(index.backend, committed(name.edge, ())), name.edge, objects):
             return name
     return None

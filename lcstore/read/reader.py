@@ -33,27 +33,27 @@ class Reader:
 
     Parameters
     ----------
-    backend, index
-        Where from; what is there.
+    index
+        What is there, and where.
     executor, requests
         Threads to decode with, and threads that wait for the target.
     """
 
-    def __init__(self, backend: Backend, index: Index, executor: Executor, requests: Executor) -> None:
-        self.backend = backend
+    def __init__(self, index: Index, executor: Executor, requests: Executor) -> None:
         self.index = index
+        self.backend = index.backend
         self.executor = executor
         self.requests = requests
         self.process = os.getpid()
         self.closed = False
 
     @classmethod
-    def alone(cls, backend: Backend, known: Sequence[str]) -> Self:
+    def alone(cls, backend: Backend, known: Sequence[str] = ()) -> Self:
         """Return a reader that knows the records with these keys, without a listing."""
         requests = shared_requests()
         index = Index(backend, requests)
         index.know(known)
-        return cls(backend, index, shared_workers(), requests)
+        return cls(index, shared_workers(), requests)
 
     @property
     def url(self) -> str:

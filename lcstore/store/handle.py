@@ -38,7 +38,7 @@ class Handle:
         #: Threads that wait for the target, apart from those that code.
         self._requests = Workers(REQUESTS, "lcstore-requests")
         self._index = Index(backend, self._requests)
-        self._reader = Reader(backend, self._index, self._executor, self._requests)
+        self._reader = Reader(self._index, self._executor, self._requests)
         self._lock = RLock()
 
     @property

@@ -20,12 +20,12 @@ class OtherRuns:
 
     Parameters
     ----------
-    url, index
+    index
         Of the store.
     """
 
-    def __init__(self, url: str, index: Index) -> None:
-        self._url = url
+    def __init__(self, index: Index) -> None:
+        self._url = index.backend.url
         self._index = index
         self._commits = 0
         #: The ids of its own runs: one that was rewound begins another.

@@ -59,7 +59,6 @@ class Saving(Handle):
     ) -> None:
         super().__init__(backend, durability, writable=writable, threads=threads)
         self._writer = Writer(
-            backend,
             self._index,
             self._executor,
             self._requests,
@@ -77,7 +76,7 @@ class Saving(Handle):
         #: Whether the latest state (of all, or of a run) was resumed: a lower step is a counter's mistake.
         self._counts_on = False
         self.goes_on = True  #: Whether more may be saved; if not, nothing is held for deltas to an anchor.
-        self._other_runs = OtherRuns(self.url, self._index)
+        self._other_runs = OtherRuns(self._index)
         self._saver = Saver(self._executor, threads_behind(threads), gpu_memory)
 
     @property

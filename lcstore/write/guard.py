@@ -34,20 +34,20 @@ class Guard:
 
     Parameters
     ----------
-    backend, index
-        The store.
+    index
+        The store, as it was listed.
     executor
         Threads to code and write anchors with.
     durability
         When an anchor is due.
     """
 
-    def __init__(self, backend: Backend, index: Index, executor: Executor, durability: Durability) -> None:
-        self.backend = backend
+    def __init__(self, index: Index, executor: Executor, durability: Durability) -> None:
         self.index = index
+        self.backend = index.backend
         self.executor = executor
         self.durability = durability
-        self._watch = PathWatch(backend, index)
+        self._watch = PathWatch(index)
         self._damage: dict[EdgeRef, str] = {}
         #: When the writer last found that what it stands on stays.
         self.looked = Instant()

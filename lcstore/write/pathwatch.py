@@ -14,7 +14,6 @@ from lcstore.index.listing import Listing
 from lcstore.index.standing import condemnations
 from lcstore.layout.qualified import stem_of
 from lcstore.layout.specs import role_of
-from lcstore.storage.backend import Backend
 from lcstore.storage.targets import is_near, keeps_twice
 
 #: Every edge of the path is looked at once in so many saves,
@@ -41,13 +40,13 @@ class PathWatch:
 
     Parameters
     ----------
-    backend, index
-        The store.
+    index
+        The store, as it was listed.
     """
 
-    def __init__(self, backend: Backend, index: Index) -> None:
-        self.backend = backend
+    def __init__(self, index: Index) -> None:
         self.index = index
+        self.backend = index.backend
         #: The path; what is to be looked at of each edge; the edges by their ids, and by their targets.
         self._path: list[EdgeRef] = []
         self._known: dict[EdgeRef, _Watched] = {}

@@ -22,7 +22,6 @@ from lcstore.index.listing import Listing, committed
 from lcstore.index.standing import is_broken, is_going, is_taken_away
 from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
-from lcstore.storage.backend import Backend
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
@@ -44,8 +43,8 @@ class Writer:
 
     Parameters
     ----------
-    backend, index
-        Where to; what is there.
+    index
+        What is there, and where.
     executor, requests
         Threads to code with, and threads that wait for the target.
     policy
@@ -60,7 +59,6 @@ class Writer:
 
     def __init__(
         self,
-        backend: Backend,
         index: Index,
         executor: Executor,
         requests: Executor,
@@ -70,8 +68,8 @@ class Writer:
         made: StoreRecord | None,
         grace: float,
     ) -> None:
-        self.backend = backend
         self.index = index
+        self.backend = index.backend
         self.executor = executor
         self.requests = requests
         self.grace = grace
@@ -99,7 +97,7 @@ class Writer:
         self._interrupted: dict[NodeName, bytes] = {}
         #: When the first object of the save under way was put.
         self._began = Instant()
-        self._guard = Guard(backend, index, executor, durability)
+        self._guard = Guard(index, executor, durability)
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self.sound = True
 

@@ -20,7 +20,7 @@ def saved():
         nodes = [store.save(step, {"weight": weight + step / 100}).node for step in range(4)]
     index = Index(backend)
     index.refresh(full=True)
-    return PathWatch(backend, index), nodes
+    return PathWatch(index), nodes
 
 
 def test_each_edge_is_read_once(saved, monkeypatch):
