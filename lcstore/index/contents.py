@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from shlex import quote
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 from lcstore.errors import CorruptionError, LcstoreError, StorageError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ObjectRef, split_layouts
+from lcstore.format.marks import RetiredRecord
 from lcstore.format.parity import beyond_repair
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
@@ -99,6 +101,8 @@ class Contents:
         Keys of the retirements and condemnations that were there before the nodes and edges were listed.
     lengths
         Bytes of the records of nodes and edges, by key.
+    let_go
+        When each node that is let go of was so last, by the clock of who did it.
     """
 
     graph: Graph
@@ -113,11 +117,17 @@ class Contents:
     retired: list[str] = field(default_factory=list)
     condemned: list[str] = field(default_factory=list)
     lengths: dict[str, int] = field(default_factory=dict)
+    let_go: dict[str, datetime] = field(default_factory=dict)
 
     @property
     def kept(self) -> set[str]:
         """Nodes that are not let go of."""
         return set(self.graph.nodes) - self.graph.hidden
+
+    def let_go_within(self, seconds: float) -> set[str]:
+        """Return the nodes that were let go of in so many last seconds; by a clock that is ahead, too."""
+        since = datetime.now(UTC) - timedelta(seconds=seconds)
+        return {node for node, at in self.let_go.items() if seconds and at > since}
 
     @property
     def named_layouts(self) -> set[str]:
@@ -265,6 +275,7 @@ class _Reading:
             retired=[key for key in listing.below(keys.RETIRED) if key in early],
             condemned=listing.below(keys.CONDEMNED),
             lengths=dict(self.before.lengths),
+            let_go=dict(self.before.let_go),
         )
 
     def run(self) -> Contents:
@@ -272,15 +283,21 @@ class _Reading:
         self._nodes()
         self._edges()
         early = {*self.before.retired, *map(markkeys.tag_key, self.before.named)}
-        kinds: tuple[Kind[Any, Any], ...] = (RETIRED, TAG)
-        for kind in kinds:
-            new = [key for key in self.listing.below(kind.folder) if key not in early]
-            self._read(kind, new, lambda key, record: None)
+        retired, tags = (
+            [key for key in self.listing.below(kind.folder) if key not in early] for kind in (RETIRED, TAG)
+        )
+        self._read(RETIRED, retired, self._let_go)
+        self._read(TAG, tags, lambda key, record: None)
         made.marks = self.listing.marks(made.graph.nodes)
         made.marks.mark(made.graph)
         _check_parents(made)
         self._look_again()
         return made
+
+    def _let_go(self, key: str, record: RetiredRecord) -> None:
+        name, at = markkeys.parse_retired_key(key), datetime.fromisoformat(record.created)
+        if name.what == markkeys.WHOLE_STATE:
+            self.made.let_go[name.node] = max(at, self.made.let_go.get(name.node, at))
 
     def _look_again(self) -> None:
         """List the objects of edges once more that seem to lack some: they were listed before the records."""

@@ -35,13 +35,15 @@ from lcstore.maintain.redundant import delete_few, redundant_in
 from lcstore.maintain.secondcopies import copies_of, put_late_copies
 from lcstore.maintain.sizing import bytes_of
 from lcstore.maintain.sweeping import loose_marks, passed_on, strays
-from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
+from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge_sparing, objects_of
 from lcstore.storage.backend import Backend, check_writable, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
 from lcstore.storage.patient import no_room
 from lcstore.storage.put import put_record
 from lcstore.storage.survey import OnProgress, spread
 
+#: The part of a grace for which what was let go of is spared, so that it can be brought back.
+_TO_UNDO: Final = 1 / 8
 #: Objects deleted in one go.
 _BATCH: Final = 500
 #: What condemnations are about of which a record goes as well, or a layout.
@@ -61,6 +63,8 @@ class Collector:
         Seconds between condemning and deleting; the store's own grace if None.
     run_is_dead
         Whether it may be shorter than that. What speaks against it is looked for.
+    spare_recent
+        Whether to leave what was let go of within an eighth of the grace.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Collector:
         on_progress: OnProgress | None = None,
         *,
         run_is_dead: bool = False,
+        spare_recent: bool = False,
     ) -> None:
         self.backend = backend
         self.index = index
@@ -81,6 +86,7 @@ class Collector:
         self.on_progress = on_progress
         self.least = read_store_record(backend).grace_seconds
         self.grace = self.least if grace is None else grace
+        self.undo = _TO_UNDO * self.least if spare_recent else 0.0
         self.untouched = untouched(self.grace, run_is_dead=run_is_dead)
         self.silence: Silence | None = None
         self.dry_run = False
@@ -171,8 +177,7 @@ class Collector:
 
     def _delete_strays(self, contents: Contents) -> None:
         """Delete what is of no record, and of no save or measurement under way."""
-        found = self._old(strays(self.backend, contents), self.untouched)
-        self._delete_all("strays", sorted(found))
+        self._delete_all("strays", sorted(self._old(strays(self.backend, contents), self.untouched)))
 
     def _leftovers(self) -> Leavings:
         return take_away(self.backend, self.untouched, dry_run=self.dry_run)
@@ -204,7 +209,8 @@ class Collector:
 
     def _judged(self, before: Contents | None) -> tuple[Contents, Verdict]:
         def verdict(contents: Contents) -> Verdict:
-            return judge(contents, self.index.layout, self.durability)
+            spared = contents.let_go_within(self.undo)
+            return judge_sparing(spared, contents, self.index.layout, self.durability)
 
         return judged_contents(self.backend, verdict, before, self.on_progress)
 
@@ -252,8 +258,8 @@ class Collector:
             return
         nodes = {scope.node for scope in scopes}
         relied_on = [key for key in contents.retired if markkeys.parse_retired_key(key).node in nodes]
-        pins = (name for name in contents.named if name.kind == "pin")
-        relied_on += [markkeys.tag_key(name) for name in pins if name.about in nodes]
+        pins = [one for one in contents.named if one.kind == "pin" and one.about in nodes]
+        relied_on += map(markkeys.tag_key, pins)
         run_all(self.executor, [partial(self._write_again, key) for key in relied_on])
 
     def _write_again(self, key: str) -> None:
@@ -297,12 +303,11 @@ class Collector:
         taken for damage; and parts that are objects after the records: a record that is there can be read.
         """
         found = _objects(contents, scopes)
-        parity = [key for key in found if keys.is_parity(key)]
         objects = [key for key in found if not keys.is_parity(key)]
         records = _records(contents, scopes)
         parts = [key for key in objects if keys.is_part(key)]
         self._delete_all("copies", copies_of(self.backend, [*objects, *records]))
-        self._delete_all("parity", parity)
+        self._delete_all("parity", [key for key in found if keys.is_parity(key)])
         self._delete_all("objects", [key for key in objects if not keys.is_part(key)])
         self._delete_all("records", sorted(records))
         self._delete_all("parts", parts)
@@ -331,6 +336,7 @@ class Collector:
         """Say what goes and what waits, before any object is deleted."""
         whole = [scope for scope in ripe if scope.is_whole]
         going = {scope.node for scope in (*ripe, *waiting) if scope.is_whole}
+        lost = {scope.node for scope in new} - contents.let_go_within(self.undo)
         objects = set(_objects(contents, ripe))
         # A condemnation stays with the record of its edge, when what it is about is gone or never was any.
         still = [scope for scope in waiting if scope.scope in _ENTIRE or objects_of(contents, scope)]
@@ -340,7 +346,7 @@ class Collector:
             url=self.backend.url,
             dry_run=self.dry_run,
             condemned=len(new),
-            condemned_states=len({scope.node for scope in new} & contents.graph.hidden),
+            condemned_states=len(lost & contents.graph.hidden),
             waiting=len(still),
             deleted_objects=len(objects),
             deleted_bytes=bytes_of(self.backend, contents, objects | records) + bytes_left(left.going),

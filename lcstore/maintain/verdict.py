@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, NoReturn, Self
 
 from lcstore.durability import Durability
@@ -49,12 +49,15 @@ class Verdict(NamedTuple):
         Edges of which everything stays.
     ways
         Nodes whose own edge is on the path of a restore.
+    kept
+        The kept states, and those that are spared.
     """
 
     arrays: set[Needed]
     nodes: set[str]
     edges: set[str]
     ways: set[str]
+    kept: set[str]
 
     def keeps_array(self, stored: Stored, array: tuple[str, keys.Op]) -> bool:
         """Return whether an array has to stay."""
@@ -79,6 +82,25 @@ class Verdict(NamedTuple):
         return None if going else markkeys.PATH
 
 
+def judge_sparing(
+    lately: Collection[str], contents: Contents, layout: Callable[[str], Layout], durability: Durability
+) -> Verdict:
+    """Find out what the kept states need, and those of some that were let go of, as far as they can be read.
+
+    Errors as for `judge`, of kept states alone.
+    """
+    graph = contents.graph
+    spared = graph.hidden.intersection(lately) - contents.impassable
+    graph.hidden -= spared
+    try:
+        if spared:
+            unread = {node for node, _ in _unreachable(graph, spared)}
+            graph.hidden |= spared & (unread | broken_states(contents, layout).keys())
+        return judge(contents, layout, durability)
+    finally:
+        graph.hidden |= spared
+
+
 def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durability) -> Verdict:
     """Find out what the kept states need.
 
@@ -93,7 +115,8 @@ def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durab
         A kept state cannot be restored over any path, or is known to lack an object.
     """
     graph, kept = contents.graph, contents.kept
-    _check_restorable(graph, kept)
+    for node, error in _unreachable(graph, kept):
+        _refuse(graph.nodes[node], error.message, keys.node_key(graph.nodes[node]))
     for node, key in broken_states(contents, layout).items():
         _refuse(graph.nodes[node], "an object that it needs is missing", key)
     elements, gone, avoided = elements_of(contents, layout), _gone(contents), set[str]()
@@ -118,7 +141,7 @@ def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durab
         above.add(ref.target)
         edges |= set() if ref.edge is None else {ref.edge}
     own = {contents.own[node] for node in above}
-    return Verdict(arrays, nodes | above, shortcuts | edges | own, ways | above)
+    return Verdict(arrays, nodes | above, shortcuts | edges | own, ways | above, kept)
 
 
 def _opening(contents: Contents, nodes: Iterable[str]) -> set[Needed]:
@@ -155,7 +178,8 @@ def condemnable(contents: Contents, verdict: Verdict, orphans: set[str]) -> Iter
         closing = verdict.closing(stored)
         if closing is not None:
             yield Scope(stored.edge, node, closing)
-        if stored.exact and not _keeps_exact(contents, stored):
+        inexact = stored.target not in verdict.kept or stored.target in contents.marks.inexact
+        if stored.exact and inexact:
             yield Scope(stored.edge, node, markkeys.EXACT_VALUE)
 
 
@@ -188,10 +212,6 @@ def movable_in(layout: Layout) -> int:
     return max(1, weights + plain // 4)
 
 
-def _keeps_exact(contents: Contents, stored: Stored) -> bool:
-    return stored.target in contents.kept and stored.target not in contents.marks.inexact
-
-
 def _gone(contents: Contents) -> set[tuple[str, str, str]]:
     """Return the arrays of records that are condemned, or of which an object is missing."""
     marked = {(name.edge, name.scope) for name in contents.marks.condemned}
@@ -204,16 +224,16 @@ def _gone(contents: Contents) -> set[tuple[str, str, str]]:
     return gone
 
 
-def _check_restorable(graph: Graph, kept: set[str]) -> None:
+def _unreachable(graph: Graph, nodes: set[str]) -> Iterator[tuple[str, CorruptionError]]:
+    """Yield the states to which no path leads, and what is said of that."""
     around: Mapping[str, PathCost] | None = None
-    for node in sorted(kept):
+    for node in sorted(nodes):
         try:
             graph.path_bytes(node)
         except CorruptionError as error:
             around = graph.paths_around() if around is None else around
             if node not in around:
-                name = graph.nodes[node]
-                _refuse(name, error.message, keys.node_key(name))
+                yield node, error
 
 
 def _refuse(name: NodeName, why: str, key: str) -> NoReturn:

@@ -20,8 +20,8 @@ _LEAST_PAUSE: Final = 60.0
 _PAUSE: Final = 20.0
 #: Seconds that a compaction may take; the next one goes on.
 _LONGEST: Final = 60.0
-#: The part of a grace that lies between two collections: so long can a rule that was wrong be undone.
-_TO_UNDO: Final = 1 / 8
+#: The part of a grace that lies between two collections: what was let go of within that is left by the next.
+_BETWEEN: Final = 1 / 8
 
 
 class Tending:
@@ -75,8 +75,8 @@ class Tending:
         with opened as store:
             # What was let go of earlier is condemned first, so that what goes now can be brought back.
             if time.monotonic() >= self._next_collection:
-                grace = store.collect().grace_seconds
-                self._next_collection = time.monotonic() + _TO_UNDO * grace
+                grace = store.collect(spare_recent=True).grace_seconds
+                self._next_collection = time.monotonic() + _BETWEEN * grace
             report = store.retain(self._keep)
             for note in report.notes:
                 if note not in self._told:

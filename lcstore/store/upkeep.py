@@ -228,6 +228,7 @@ class Upkeep(Soundness, Labelling):
         *,
         grace: float | str | None = None,
         run_is_dead: bool = False,
+        spare_recent: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
     ) -> CollectReport:
@@ -243,6 +244,9 @@ class Upkeep(Soundness, Labelling):
             (``grace=0``). It is refused where something was stored lately (within twice what the last saves
             were apart, and a minute at least), or while this looks several times. Restores that are under
             way may fail; nothing that is kept is lost.
+        spare_recent
+            Leave what was let go of within the last eighth of the grace (three hours of a day), so that
+            `unretire` brings it back. `maintain` and a manager do.
         dry_run
             Only say what would be deleted in the end.
 
@@ -254,13 +258,14 @@ class Upkeep(Soundness, Labelling):
             With `run_is_dead`: something shows that a run is alive. Nothing is deleted.
         """
         how: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress}
-        return self._collect(grace, run_is_dead=run_is_dead, **how)[0]
+        return self._collect(grace, run_is_dead=run_is_dead, spare_recent=spare_recent, **how)[0]
 
     def _collect(
         self,
         grace: float | str | None = None,
         *,
-        run_is_dead: bool,
+        run_is_dead: bool = False,
+        spare_recent: bool,
         dry_run: bool,
         on_progress: OnProgress | None,
     ) -> tuple[CollectReport, Contents | None]:
@@ -275,6 +280,7 @@ class Upkeep(Soundness, Labelling):
             seconds,
             on_progress,
             run_is_dead=run_is_dead,
+            spare_recent=spare_recent,
         )
         report = collector.run(dry_run=dry_run)
         self._log_done(report, dry_run=dry_run)
@@ -295,7 +301,8 @@ class Upkeep(Soundness, Labelling):
         """Collect, retain, compact and verify, in this order: all that is to be done every night.
 
         What was let go of a night before is deleted first; so what is let go of now can be brought back
-        until the next night. It may be interrupted at any time, and the next one goes on.
+        until the next night, and for an eighth of the grace where that comes sooner. It may be interrupted
+        at any time, and the next one goes on.
 
         Parameters
         ----------
@@ -342,7 +349,7 @@ class Upkeep(Soundness, Labelling):
 
         def collect() -> CollectReport:
             nonlocal leaves
-            report, leaves = self._collect(run_is_dead=False, dry_run=dry_run, on_progress=on_progress)
+            report, leaves = self._collect(spare_recent=True, dry_run=dry_run, on_progress=on_progress)
             return report
 
         def compact(retained: RetireReport) -> CompactReport:

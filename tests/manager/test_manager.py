@@ -454,6 +454,21 @@ def test_what_a_wrong_rule_let_go_of_can_be_brought_back_for_longer_than_a_minut
         assert store.steps() == [*range(12)]
 
 
+def test_a_process_that_starts_again_leaves_what_the_one_before_let_go_of():
+    """It collected with its first save: so whoever ran the loop again with the right rule was too late."""
+    backend = MemoryBackend.fresh()
+    for first in (0, 8):
+        with CheckpointManager(backend, every=1, keep="latest:2") as manager:
+            for step in range(first, first + 8):
+                saved_alone(manager, step)
+                manager._tending.finish()
+                manager._tending._next = 0
+    with lcstore.open(backend, "r+") as store:
+        assert not backend.list("condemned")
+        store.unretire()
+        assert store.steps() == [*range(16)]
+
+
 def stored(keep, steps: int) -> tuple[int, int]:
     """Return the bytes and shortcuts of a run that is tended every five steps, before a grace is over."""
     backend, random = MemoryBackend.fresh(), np.random.default_rng(0)

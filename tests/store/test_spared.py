@@ -1,0 +1,112 @@
+"""What was let go of a short time ago is left by maintenance, so that it can be brought back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from damaged import state
+from meetings import opened
+from states import same
+
+from lcstore.errors import FallbackWarning
+from lcstore.format import keys
+from lcstore.format.marks import RetiredRecord
+from lcstore.storage.memory import MemoryBackend
+
+pytestmark = pytest.mark.once
+
+DAY = 86_400
+EIGHTH = DAY / 8
+
+
+def run_of(saves: int = 8, *, grace: int = DAY, **how: bool) -> MemoryBackend:
+    backend = MemoryBackend.fresh()
+    with opened(backend, grace=grace) as store:
+        for step in range(saves):
+            store.save(step, state(step), **how)
+    return backend
+
+
+def values(backend: MemoryBackend) -> dict[int, object]:
+    with opened(backend, "r") as store:
+        return {step: store.restore(step) for step in store.steps()}
+
+
+def went(backend: MemoryBackend, seconds: float, *steps: int) -> None:
+    """Have states be let go of so many seconds ago."""
+    created = datetime.now(UTC) - timedelta(seconds=seconds)
+    with opened(backend, "r") as store:
+        for step in steps:
+            said = f"{created.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+            record = RetiredRecord(store.info(step).node, "a rule", said)
+            backend.put(record.key(), record.to_bytes())
+
+
+def test_a_second_night_soon_after_the_first_leaves_what_that_let_go_of():
+    """Two at once, or a night by hand: both told that all can be brought back, and nothing could."""
+    backend = run_of()
+    before = values(backend)
+    with opened(backend, "r+") as store:
+        assert store.maintain("latest:1").retained.states_let_go == 7
+        assert store.maintain("latest:1", dry_run=True).collected.condemned_states == 0
+        second = store.maintain("latest:1")
+        assert second.ok
+        assert second.collected.condemned_states == 0
+        assert second.collected.retired_states == 7
+        back = store.unretire(since="12h")
+        assert len(back.brought_back) == 7
+        assert not back.too_late
+    assert same(values(backend), before)
+
+
+@pytest.mark.parametrize(("ago", "spared"), [(0.9 * EIGHTH, True), (1.1 * EIGHTH, False), (-600, True)])
+def test_it_is_left_for_an_eighth_of_the_grace(ago, spared):
+    backend = run_of()
+    with opened(backend, "r+") as store:
+        store.compact()
+    went(backend, ago, *range(7))
+    with opened(backend, "r+") as store:
+        store.compact()
+        assert (store.collect(dry_run=True).condemned_states, store.collect(dry_run=True).kept_states) == (
+            7,
+            1,
+        )
+        shown = store.collect(spare_recent=True, dry_run=True)
+        assert (shown.condemned_states, shown.kept_states) == (0 if spared else 7, 1)
+        assert store.maintain("latest:1").collected.condemned_states == shown.condemned_states
+        assert len(store.unretire().brought_back) == (7 if spared else 0)
+
+
+def test_what_it_is_read_over_is_left_with_it():
+    backend = run_of(exact=True)
+    before = values(backend)
+    went(backend, 2 * EIGHTH, 0, 1, 2, 3, 4)
+    went(backend, EIGHTH / 2, 5, 6)
+    with opened(backend, "r+") as store:
+        store.compact()
+        assert store.maintain("latest:1").ok
+        back = {one.step for one in store.unretire().brought_back}
+        assert {5, 6} <= back
+        assert all(store.info(step).exact for step in (5, 6))
+    after = values(backend)
+    assert same({step: after[step] for step in (5, 6, 7)}, {step: before[step] for step in (5, 6, 7)})
+
+
+def test_what_cannot_be_read_is_not_left_and_stops_no_maintenance():
+    backend = run_of()
+    went(backend, 0, 2, 3, 4)
+    with opened(backend, "r+") as store:
+        store.compact()
+        (name,) = (one for one in store._index.graph.nodes.values() if one.step == 3)
+        edge = store._index.record(name.node).edge.id
+    for key in backend.list(keys.edge_folder(edge)):
+        backend.delete(key)
+    with opened(backend, "r+") as store:
+        report = store.maintain("latest:4 | every:2")
+        assert report.collected is not None, report.wrong
+        assert report.collected.condemned_states == 0
+        store.unretire()
+        assert store.restore(2)["epoch"] == 2
+        with pytest.warns(FallbackWarning, match="another path"):  # backward
+            assert store.restore(4)["epoch"] == 4
