@@ -19,7 +19,7 @@ from fsspec.spec import AbstractFileSystem
 
 from lcstore.errors import InvalidInputError, StorageError
 from lcstore.storage.backend import Backend, mapped
-from lcstore.storage.finding import store_in_archive
+from lcstore.storage.finding import OWN, store_in_archive
 from lcstore.storage.jobs import REQUESTS
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.masking import harmless, said_by, without_secrets
@@ -167,7 +167,9 @@ def bytes_on_disk(backend: Backend) -> int | None:
     if scheme != "file" or not hasattr(os.stat_result, "st_blocks"):
         return None
     blocks = 0
-    for folder, _, files in os.walk(root):
+    for folder, inside, files in os.walk(root):
+        if folder == root:  # another store may lie here, or what else a run writes
+            inside[:] = [name for name in inside if name in OWN or name.startswith(".")]
         for path in (folder, *(os.path.join(folder, file) for file in files)):
             with suppress(OSError):  # deleted since it was listed
                 blocks += os.lstat(path).st_blocks
