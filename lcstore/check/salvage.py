@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from lcstore.check.overlay import Overlay
@@ -16,7 +17,7 @@ from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
 from lcstore.index.aside import place_aside
 from lcstore.index.gone import DAMAGED, REASON_LOST
-from lcstore.index.kinds import second_copy_of
+from lcstore.index.kinds import KINDS, second_copy_of
 from lcstore.index.lost import lost_key
 
 #: How often an object is read again that is not the same twice.
@@ -147,29 +148,18 @@ class Salvage:
 
     def _renew(self, folder: str, key: str) -> None:
         """Write a mark again: readers go by its name alone, and that says all that it says."""
+        parse = KINDS[folder].parse
+        name = parse(key)
         whole = set(self.store.below(folder)) - self.store.unreadable.keys()
+        if any(replace(parse(other), record=name.record) == name for other in whole):
+            return
         mark: TagRecord | RetiredRecord | CondemnedRecord
         if folder == keys.NAMES:
-            tag = markkeys.parse_tag_key(key)
-            others = map(markkeys.parse_tag_key, whole)
-            if any(
-                (o.kind, o.name, o.node, o.seq) == (tag.kind, tag.name, tag.node, tag.seq) for o in others
-            ):
-                return
-            mark = TagRecord(tag.name, tag.node, tag.seq, utc_now(), tag.kind)
+            mark = TagRecord(name.name, name.node, name.seq, utc_now(), name.kind)
         elif folder == keys.RETIRED:
-            let_go = markkeys.parse_retired_key(key)
-            if any(
-                (o.node, o.what) == (let_go.node, let_go.what) for o in map(markkeys.parse_retired_key, whole)
-            ):
-                return
-            mark = RetiredRecord(let_go.node, REASON_LOST, utc_now(), let_go.what)
+            mark = RetiredRecord(name.node, REASON_LOST, utc_now(), name.what)
         else:
-            going = markkeys.parse_condemned_key(key)
-            found = map(markkeys.parse_condemned_key, whole)
-            if any((o.edge, o.node, o.scope) == (going.edge, going.node, going.scope) for o in found):
-                return
-            mark = CondemnedRecord(going.edge, going.node, going.scope, utc_now())
+            mark = CondemnedRecord(name.edge, name.node, name.scope, utc_now())
         self.backend.put(mark.key(), mark.to_bytes())
         self.actions.append(Action("renew", mark.key(), "written again from its name"))
 
