@@ -35,21 +35,21 @@ def spread(
     """
     wanted = list(items)
     pending: deque[Future[R]] = deque()
-    done = 0
+
+    def results() -> Iterator[R]:
+        for item in wanted:
+            if until():
+                break
+            pending.append(pool.submit(function, item))
+            if len(pending) >= workers * _AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
     with Workers(workers, "lcstore-read") as pool:
         try:
-            for item in wanted:
-                if until():
-                    break
-                pending.append(pool.submit(function, item))
-                if len(pending) >= workers * _AHEAD:
-                    yield pending.popleft().result()
-                    done += 1
-                    if on_progress is not None:
-                        on_progress(phase, done, len(wanted))
-            while pending:
-                yield pending.popleft().result()
-                done += 1
+            for done, result in enumerate(results(), 1):
+                yield result
                 if on_progress is not None:
                     on_progress(phase, done, len(wanted))
         finally:
