@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 _ends: Final[ContextVar[float | None]] = ContextVar("lcstore-deadline", default=None)
 #: Whether the length that is asked for is only a bound of that of an object.
@@ -15,7 +17,16 @@ unsized: Final[ContextVar[bool]] = ContextVar("lcstore-unsized", default=False)
 
 
 @contextmanager
-def deadline(seconds: float) -> Iterator[None]:
+def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Have a context variable be a value in a ``with`` block, and in threads that begin work for it."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def deadline(seconds: float) -> AbstractContextManager[None]:
     """Have whatever is asked of a target in a ``with`` block end within some seconds, or earlier if told so.
 
     Threads that begin work for the block (`Workers`) are bound by it too. Only targets that are waited for
@@ -23,11 +34,7 @@ def deadline(seconds: float) -> Iterator[None]:
     """
     ends = time.monotonic() + seconds
     before = _ends.get()
-    token = _ends.set(ends if before is None else min(before, ends))
-    try:
-        yield
-    finally:
-        _ends.reset(token)
+    return setting(_ends, ends if before is None else min(before, ends))
 
 
 def remaining() -> float | None:

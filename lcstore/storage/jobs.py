@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import chain, count
@@ -17,6 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
 from lcstore.futures import Idle, SafeFuture, to_the_end, wait_while
+from lcstore.storage.deadline import setting
 from lcstore.warned import asked_by, caller
 
 P = ParamSpec("P")
@@ -145,32 +146,24 @@ def _shared_as(name: str, count: int) -> Workers:
 _told: Final[ContextVar[Callable[[int, int], object] | None]] = ContextVar("lcstore-told", default=None)
 
 
-@contextmanager
-def telling(on_progress: Callable[[str, int, int], object] | None, phase: str) -> Iterator[None]:
+def telling(
+    on_progress: Callable[[str, int, int], object] | None, phase: str
+) -> AbstractContextManager[None]:
     """Have jobs that this thread runs in a ``with`` block (`run_all`) told of, under one phase."""
-    token = _told.set(None if on_progress is None else partial(on_progress, phase))
-    try:
-        yield
-    finally:
-        _told.reset(token)
+    return setting(_told, None if on_progress is None else partial(on_progress, phase))
 
 
 #: The threads that do the jobs of a save in the background; None for those of whoever has jobs done.
 _behind: Final[ContextVar[Workers | None]] = ContextVar("lcstore-behind", default=None)
 
 
-@contextmanager
-def done_by(workers: Workers | None) -> Iterator[None]:
+def done_by(workers: Workers | None) -> AbstractContextManager[None]:
     """Have jobs that this thread runs in a ``with`` block (`run_all`) done by threads of their own.
 
     Each of those takes one job after another: to be given the next it would wait for Python's lock, which a
     loop may hold, and have the loop wait for it.
     """
-    token = _behind.set(workers)
-    try:
-        yield
-    finally:
-        _behind.reset(token)
+    return setting(_behind, workers)
 
 
 def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:

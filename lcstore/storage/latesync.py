@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from threading import Lock
 from typing import Final, TypeAlias
+
+from lcstore.storage.deadline import setting
 
 #: Makes durable which names are in some folders.
 Sync: TypeAlias = Callable[[set[str]], None]
@@ -35,14 +37,9 @@ class LateSync:
 _late_sync: Final[ContextVar[LateSync | None]] = ContextVar("lcstore-late-sync", default=None)
 
 
-@contextmanager
-def putting_off(late_sync: LateSync) -> Iterator[None]:
+def putting_off(late_sync: LateSync) -> AbstractContextManager[None]:
     """Have backends put off what they can, in a ``with`` block and in threads that begin work for it."""
-    token = _late_sync.set(late_sync)
-    try:
-        yield
-    finally:
-        _late_sync.reset(token)
+    return setting(_late_sync, late_sync)
 
 
 def put_off(sync: Sync, folder: str) -> bool:
