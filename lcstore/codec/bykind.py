@@ -6,7 +6,6 @@ changed its sign it is all of them.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,8 +15,7 @@ from lcstore.arrays import Array, Buffer
 from lcstore.codec.bytelevels import about_lossless, frame_of_bytes, inner_bytes, raw
 from lcstore.codec.decode import SPAN, Room
 from lcstore.codec.fill import make_filler, restored
-from lcstore.codec.frame import Frame, frame_pieces, parse_frame
-from lcstore.codec.scales import pack_scales
+from lcstore.codec.frame import Frame, frame_pieces, in_parts, level_pieces, parse_frame
 from lcstore.coders import format as f
 from lcstore.coders.entropy import (
     Coded,
@@ -67,14 +65,7 @@ def encode_kinds(words: Array) -> tuple[Coded, int]:
             levels = levels[levels != 0 if kinds is None else kinds == _NEAR]
         levels = _levels(levels)
         coded = encode_wide(levels)
-    count, scales = levels.size, pack_scales(np.zeros(-(-levels.size >> f.BLOCK), np.int16))
-    first = frame_pieces(
-        coded, count=count, dtype=levels.dtype, quantizer=f.LINEAR, scales=scales, block=f.BLOCK
-    )
-    parts = [first, *parts]
-    sizes = [sum(map(len, part)) for part in parts]
-    directory = struct.pack(f"<{len(sizes)}Q", *sizes)
-    return Coded(f.KINDS, directory=directory, payload=[piece for part in parts for piece in part]), shift
+    return in_parts(f.KINDS, [level_pieces(coded, levels), *parts]), shift
 
 
 def count_kinds(words: Array) -> float:

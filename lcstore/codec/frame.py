@@ -11,6 +11,7 @@ import numpy as np
 
 from lcstore import limits
 from lcstore.arrays import Array, Buffer
+from lcstore.codec.scales import pack_scales
 from lcstore.coders import format as f
 from lcstore.coders.checksum import checksum, joined
 from lcstore.coders.entropy import Coded, Small
@@ -89,6 +90,19 @@ def framed(coded: Coded, **about: Unpack[About]) -> Framed:
 def build_frame(coded: Coded, **about: Unpack[About]) -> bytes:
     """Put a frame together."""
     return b"".join(frame_pieces(coded, **about))
+
+
+def in_parts(coder: int, frames: Sequence[Sequence[Buffer]]) -> Coded:
+    """Return what a frame that is made of others is coded as; `Frame.parts` takes it apart."""
+    lengths = np.array([sum(map(len, frame)) for frame in frames], "<u8")
+    return Coded(coder, directory=lengths.tobytes(), payload=[piece for frame in frames for piece in frame])
+
+
+def level_pieces(coded: Coded, levels: Array) -> list[Buffer]:
+    """Return the pieces of a frame of levels that stand for themselves: all step sizes are one."""
+    scales = pack_scales(np.zeros(-(-levels.size >> f.BLOCK), np.int16))
+    count, dtype = levels.size, levels.dtype
+    return frame_pieces(coded, count=count, dtype=dtype, quantizer=f.LINEAR, scales=scales, block=f.BLOCK)
 
 
 def frame_pieces(coded: Coded, payload_crc: int | None = None, **about: Unpack[About]) -> list[Buffer]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from lcstore.arrays import Array, Buffer
+from lcstore.arrays import Array
 from lcstore.codec.fill import Filler, make_filler, restored, working
-from lcstore.codec.frame import Frame, build_frame, frame_pieces, parse_frame
+from lcstore.codec.frame import Frame, build_frame, in_parts, level_pieces, parse_frame
 from lcstore.codec.lossless import decode_lossless, encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.predictors import (
@@ -24,9 +23,8 @@ from lcstore.codec.predictors import (
     carried,
     outside,
 )
-from lcstore.codec.scales import pack_scales
 from lcstore.coders import format as f
-from lcstore.coders.entropy import Coded, encode_any
+from lcstore.coders.entropy import encode_any
 from lcstore.coders.stepsize import StepSize
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import LOSSY_DTYPES, working_dtype
@@ -193,37 +191,20 @@ def _build(
         bytes(predictor.orders),
         patterns.astype(patterns.dtype.newbyteorder("<")).tobytes(),
     ]
-    frames: list[Sequence[Buffer]] = [
-        _level_frame(levels if special is None else levels[~special.gone], entropy, cache)
-    ]
+    levels = levels if special is None else levels[~special.gone]
+    frames = [level_pieces(encode_any(levels, entropy=entropy, cache=cache), levels)]
     if special is not None:
         changes = special.kinds.copy()
         changes[1:] ^= special.kinds[:-1]
         frames.append([encode_lossless(Pieces.of(changes))])
-    sizes = [sum(map(len, frame)) for frame in frames]
     return build_frame(
-        Coded(
-            f.PLANES,
-            directory=np.array(sizes, "<u8").tobytes(),
-            payload=[piece for frame in frames for piece in frame],
-        ),
+        in_parts(f.PLANES, frames),
         count=values.size,
         dtype=values.dtype,
         quantizer=f.PREDICTED,
         scales=b"".join(about),
         block=f.BLOCK,
         parameter=step.mantissa,
-    )
-
-
-def _level_frame(levels: Array, entropy: str, cache: TableCache | None) -> Sequence[Buffer]:
-    return frame_pieces(
-        encode_any(levels, entropy=entropy, cache=cache),
-        count=levels.size,
-        dtype=levels.dtype,
-        quantizer=f.LINEAR,
-        scales=pack_scales(np.zeros(-(-levels.size >> f.BLOCK), np.int16)),
-        block=f.BLOCK,
     )
 
 
