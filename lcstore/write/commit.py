@@ -57,10 +57,7 @@ class Commit:
         The state is there with the record, and so is no failure without the copy: `verify` tells of that.
         """
         put_record(backend, self.key, self.data, "save again, which settles it first")
-        if self.write.written.durability.copies:
-            with suppress(StorageError):
-                put_object(backend, keys.copy_key(self.name.node), self.data)
-                self.write.written.count_besides(len(self.data))
+        self.write.written.copy_record(keys.copy_key(self.name.node), self.data)
 
 
 def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:

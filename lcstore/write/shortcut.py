@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from concurrent.futures import Executor
-from contextlib import suppress
 from typing import Final
 
 from lcstore.durability import NAMED, Durability
@@ -20,7 +19,7 @@ from lcstore.index.partrecords import shortcut_parts
 from lcstore.index.standing import is_taken_away
 from lcstore.storage.backend import Backend, read_twice
 from lcstore.storage.jobs import run_all
-from lcstore.storage.put import put_object, put_record
+from lcstore.storage.put import put_record
 from lcstore.version import SOFTWARE
 from lcstore.write.written import Written
 
@@ -120,19 +119,12 @@ class ShortcutWrite:
         self.written.count(len(data))
         listing = Listing.take(self.backend, committed(edge.id, ()))
         if not is_taken_away(listing, edge.id, edge.objects):
-            self._put_copy(keys.edge_key(record.name), data)
+            self.written.copy_record(keys.copy_key(keys.edge_stem(keys.edge_key(record.name))), data)
             return record
         # Never under the name of the collector's own, which that is about to delete.
         mark = CondemnedRecord(edge.id, None, markkeys.WHOLE_EDGE, distinct_now())
         put_record(self.backend, mark.key(), mark.to_bytes())
         return None
-
-    def _put_copy(self, key: str, data: bytes) -> None:
-        """Store the second copy of the record; the edge is there without it, and `verify` tells of that."""
-        if self.written.durability.copies:
-            with suppress(StorageError):
-                put_object(self.backend, keys.copy_key(keys.edge_stem(key)), data)
-                self.written.count_besides(len(data))
 
     def _merge_all(self, at_once: int) -> None:
         """Merge chunk after chunk, some at once.

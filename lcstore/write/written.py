@@ -10,7 +10,7 @@ from lcstore.arrays import Buffer
 from lcstore.durability import NAMED, Durability
 from lcstore.edges.columns import EXACT
 from lcstore.edges.frames import Chunk
-from lcstore.errors import LcstoreError
+from lcstore.errors import LcstoreError, StorageError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.layoutfile import layout_object
@@ -110,6 +110,13 @@ class Written:
         self.count(nbytes)
         with self._lock:
             self.protection += nbytes
+
+    def copy_record(self, key: str, data: bytes) -> None:
+        """Store the second copy of a record, which is good without it: `verify` tells where it is missing."""
+        if self.durability.copies:
+            with suppress(StorageError):
+                put_object(self.backend, key, data)
+                self.count_besides(len(data))
 
     def put_chunk(self, chunk: Chunk) -> ObjectRef:
         """Write a coded chunk, and the parity that it completes."""
