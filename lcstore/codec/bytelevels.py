@@ -25,14 +25,8 @@ _SAMPLE = 1 << 16
 
 def about_lossless(count: int, dtype: np.dtype[Any], parameter: int = 0) -> About:
     """Return what a lossless frame says besides its levels."""
-    return {
-        "count": count,
-        "dtype": dtype,
-        "quantizer": f.LOSSLESS,
-        "scales": b"",
-        "block": f.BLOCK,
-        "parameter": parameter,
-    }
+    quantizer = f.LOSSLESS
+    return {"count": count, "dtype": dtype, "quantizer": quantizer, "scales": b"", "parameter": parameter}
 
 
 def raw(array: Array) -> Coded:

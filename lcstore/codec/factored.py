@@ -101,7 +101,6 @@ def encode_factored(
         dtype=values.dtype,
         quantizer=f.SORTED,
         scales=_packed(b"".join(section), is_sorted),
-        block=f.BLOCK,
         parameter=step_size,
     )
 

@@ -63,15 +63,15 @@ class Frame:
 class About(TypedDict):
     """What a frame says besides its levels.
 
-    Elements; dtype that they decode to; how levels stand for values; the scales section; log2 of the block;
-    the quantizer's parameter.
+    Elements; dtype that they decode to; how levels stand for values; the scales section; log2 of the block,
+    unless that is `f.BLOCK`; the quantizer's parameter, unless that is 0.
     """
 
     count: int
     dtype: np.dtype[Any]
     quantizer: int
     scales: bytes
-    block: int
+    block: NotRequired[int]
     parameter: NotRequired[int]
 
 
@@ -102,7 +102,7 @@ def level_pieces(coded: Coded, levels: Array) -> list[Buffer]:
     """Return the pieces of a frame of levels that stand for themselves: all step sizes are one."""
     scales = pack_scales(np.zeros(-(-levels.size >> f.BLOCK), np.int16))
     count, dtype = levels.size, levels.dtype
-    return frame_pieces(coded, count=count, dtype=dtype, quantizer=f.LINEAR, scales=scales, block=f.BLOCK)
+    return frame_pieces(coded, count=count, dtype=dtype, quantizer=f.LINEAR, scales=scales)
 
 
 def frame_pieces(coded: Coded, payload_crc: int | None = None, **about: Unpack[About]) -> list[Buffer]:
@@ -114,7 +114,7 @@ def frame_pieces(coded: Coded, payload_crc: int | None = None, **about: Unpack[A
     nbytes = sum(map(len, coded.payload))
     header = f.HEADER.pack(
         *(f.MAGIC, f.VERSION, 0, about["count"], dtype, about["quantizer"]),
-        *(coded.coder, coded.bits, coded.per, coded.streams, about["block"], coded.segment),
+        *(coded.coder, coded.bits, coded.per, coded.streams, about.get("block", f.BLOCK), coded.segment),
         *(about.get("parameter", 0), 0, 0),
         *(len(scales), len(coded.table), len(coded.directory), nbytes),
     )

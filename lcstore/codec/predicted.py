@@ -203,7 +203,6 @@ def _build(
         dtype=values.dtype,
         quantizer=f.PREDICTED,
         scales=b"".join(about),
-        block=f.BLOCK,
         parameter=step.mantissa,
     )
 

@@ -140,7 +140,6 @@ def framed_linear(
         dtype=values.dtype,
         quantizer=f.LINEAR,
         scales=pack_scales(exponents),
-        block=f.BLOCK,
         parameter=mantissa,
     )
 
@@ -175,7 +174,6 @@ def encode_integers(values: Array, *, entropy: str = "auto", cache: TableCache |
         dtype=values.dtype,
         quantizer=f.LINEAR,
         scales=pack_scales(shifts),
-        block=f.BLOCK,
     )
 
 
@@ -214,7 +212,6 @@ def encode_log(
         dtype=values.dtype,
         quantizer=f.LOG,
         scales=pack_scales(bases.astype(np.int16)),
-        block=f.BLOCK,
         parameter=mantissa,
     )
 
@@ -259,7 +256,6 @@ def encode_exponent(
         dtype=values.dtype,
         quantizer=f.EXPONENT,
         scales=table.tobytes(),
-        block=f.BLOCK,
         parameter=bits,
     )
 
