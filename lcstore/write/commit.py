@@ -24,24 +24,6 @@ from lcstore.write.edgewrite import EdgeWrite
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a commit stands among others.
-
-    Attributes
-    ----------
-    run, run_id, seq
-        Number and random name of the writing handle, and the number of this commit in it.
-    parent
-        The node that the handle stands on; None for the first of a store.
-    """
-
-    run: int
-    run_id: str
-    seq: int
-    parent: NodeName | None
-
-
-@dataclass(frozen=True)
 class Commit:
     """A record that makes a state exist once it is stored. Writing its bytes again is always right."""
 
@@ -51,33 +33,38 @@ class Commit:
     name: NodeName
     write: EdgeWrite
 
-    def put(self, backend: Backend) -> None:
+    def put(self) -> None:
         """Store the record, then its copy; errors as `put_record` raises them.
 
         The state is there with the record, and so is no failure without the copy: `verify` tells of that.
         """
-        put_record(backend, self.key, self.data, "save again, which settles it first")
-        self.write.written.copy_record(keys.copy_key(self.name.node), self.data)
+        written = self.write.written
+        put_record(written.backend, self.key, self.data, "save again, which settles it first")
+        written.copy_record(keys.copy_key(self.name.node), self.data)
 
 
-def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:
+def prepare(
+    write: EdgeWrite, layout: str, *, run: int, run_id: str, seq: int, parent: NodeName | None
+) -> Commit:
     """Return the commit of an edge; nothing is stored.
 
     Parameters
     ----------
     write
         The edge, all objects of which are stored.
-    place
-        Where the commit stands.
     layout
         The stored layout's hash.
+    run, run_id, seq
+        Number and random name of the writing handle, and the number of this commit in it.
+    parent
+        The node that the handle stands on; None for the first of a store.
 
     Raises
     ------
     ConflictError
         The edge leads from another node than the one that the handle stands on.
     """
-    if write.base is not None and write.base != place.parent:
+    if write.base is not None and write.base != parent:
         raise ConflictError(
             f"the edge leads from node {write.base.node}, and the handle stands on another: save again",
             step=write.staged.step,
@@ -86,10 +73,10 @@ def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:
     labels = write.staged.labels
     record = NodeRecord(
         step=write.staged.step,
-        run=place.run,
-        run_id=place.run_id,
-        seq=place.seq,
-        parent=place.parent.node if place.parent is not None else None,
+        run=run,
+        run_id=run_id,
+        seq=seq,
+        parent=None if parent is None else parent.node,
         created=utc_now(),
         edge=EdgeBody(write.edge, write.base_id, (part,)),
         metrics={str(k): float(v) for k, v in labels.metrics.items()},

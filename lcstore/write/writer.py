@@ -25,7 +25,7 @@ from lcstore.state.names import Name
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.commit import Commit, Place, begin_store, confirm_store, prepare, put_copy_late, put_marks
+from lcstore.write.commit import Commit, begin_store, confirm_store, prepare, put_copy_late, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.instant import Instant
@@ -147,7 +147,7 @@ class Writer:
         if self._open is not None:
             try:
                 with self._open.write.staged.named():
-                    self._open.put(self.backend)
+                    self._open.put()
             except UnknownOutcomeError:
                 raise
             except LcstoreError as error:
@@ -316,16 +316,15 @@ class Writer:
         """Return the commit of an edge; all that has to be stored before its record is on its way."""
         assert self.run is not None
         self.seq += 1  # every attempt takes a number
-        place = Place(self.run, self.run_id, self.seq, self.head)
         layout = write.written.put_layout(write.draft.layout, self._named_layout)
-        commit = prepare(write, place, layout)
+        commit = prepare(write, layout, run=self.run, run_id=self.run_id, seq=self.seq, parent=self.head)
         put_marks(self.backend, commit)
         return commit
 
     def _put(self, commit: Commit) -> None:
         commit.write.written.count(len(commit.data))
         try:
-            commit.put(self.backend)
+            commit.put()
         except UnknownOutcomeError:
             # The track stays where it is: the next save writes this very record again.
             self._open = commit

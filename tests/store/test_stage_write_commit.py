@@ -8,7 +8,7 @@ from lcstore.errors import ConflictError
 from lcstore.graph.refs import ROOT
 from lcstore.storage.jobs import Workers
 from lcstore.storage.memory import MemoryBackend
-from lcstore.write.commit import Place, prepare
+from lcstore.write.commit import prepare
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.stage import Buffers, stage
 
@@ -118,17 +118,16 @@ def test_a_commit_refuses_another_head_than_its_base(store):
     write.write()
     assert write.undo()
     store.save(1, state(1))
-    place = Place(1, store._writer.run_id, 7, store._writer.head)
     with pytest.raises(ConflictError, match=first.node):
-        prepare(write, place, "0" * 64)
-    assert prepare(write, Place(1, "0" * 8, 7, first), "0" * 64).record.edge.base == first.node
+        prepare(write, "0" * 64, run=1, run_id="0" * 8, seq=7, parent=store._writer.head)
+    assert prepare(write, "0" * 64, run=1, run_id="0" * 8, seq=7, parent=first).record.edge.base == first.node
 
 
 def test_an_anchor_leads_from_the_root_whatever_the_handle_stands_on(store):
     writer = store._writer
     write = edge_to(store, stage(1, state(1)), anchor=True)
     write.write()
-    made = prepare(write, Place(1, writer.run_id, 7, writer.head), "0" * 64)
+    made = prepare(write, "0" * 64, run=1, run_id=writer.run_id, seq=7, parent=writer.head)
     assert made.record.edge.base == ROOT
     assert made.record.parent == writer.head.node
     assert write.undo()
