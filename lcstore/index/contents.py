@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from shlex import quote
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
@@ -15,7 +15,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ObjectRef, split_layouts
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.parity import beyond_repair
-from lcstore.format.records import EdgeRecord, NodeRecord
+from lcstore.format.records import EdgeRecord, NodeRecord, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.index.gone import unrecorded
 from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
@@ -126,7 +126,7 @@ class Contents:
 
     def let_go_within(self, seconds: float) -> set[str]:
         """Return the nodes that were let go of in so many last seconds; by a clock that is ahead, too."""
-        since = datetime.now(UTC) - timedelta(seconds=seconds)
+        since = datetime.fromisoformat(utc_now()) - timedelta(seconds=seconds)
         return {node for node, at in self.let_go.items() if seconds and at > since}
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import Run
 from fulldisk import BLOCK, Disk, left
+from kit.clocks import put_forward
 
 import lcstore
 from lcstore.maintain import compact
@@ -269,7 +270,7 @@ def waiting():
     return disk
 
 
-def test_what_is_due_goes_though_there_is_no_room_to_condemn_more(waiting):
+def test_what_is_due_goes_though_there_is_no_room_to_condemn_more(waiting, monkeypatch):
     waiting.ahead = 2 * HOUR
     with lcstore.open(waiting, "r+", threads=1) as store:
         due = sum(1 for key in waiting.snapshot() if key.startswith("condemned/"))
@@ -280,6 +281,7 @@ def test_what_is_due_goes_though_there_is_no_room_to_condemn_more(waiting):
         assert "no room to condemn" in str(report)
         for _night in range(2, 12):
             waiting.ahead += 2 * HOUR
+            put_forward(monkeypatch, waiting.ahead)
             more = store.maintain("latest:1")
             if not more.collected.uncondemned and not more.collected.waiting:
                 break

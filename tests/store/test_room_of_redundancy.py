@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import Run
 from fulldisk import Disk, left
+from kit.clocks import put_forward
 
 import lcstore
 from lcstore.durability import NAMED
@@ -160,7 +161,7 @@ def test_a_night_on_a_full_disk_makes_room_and_the_run_goes_on(objects):
 
 
 @pytest.mark.filterwarnings("ignore::lcstore.FallbackWarning")
-def test_a_night_that_finds_too_little_room_asks_for_room_and_for_no_repair():
+def test_a_night_that_finds_too_little_room_asks_for_room_and_for_no_repair(monkeypatch):
     """Parity of states that there was no record for in the end was taken to make room, too."""
     disk, random = Disk.fresh(), np.random.default_rng(0)
     weights = random.standard_normal((64, 64)).astype(np.float32)
@@ -177,6 +178,7 @@ def test_a_night_that_finds_too_little_room_asks_for_room_and_for_no_repair():
         assert "damage" not in str(report)
     key = next(key for key in disk.snapshot() if key.startswith(f"nodes/{17:019d}"))
     disk.put(key, b"x")  # other damage is told beside it
+    put_forward(monkeypatch, 24 * 3600)
     with opened(disk) as store:
         report = store.maintain("latest:3", max_bytes=0)
         assert list(report.problems) == ["collect", "verify"]
