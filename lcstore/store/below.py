@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -308,10 +309,11 @@ def _without(found: list[str], url: str, globs: Sequence[str]) -> list[str]:
         some = (_matching(paths, meant) for meant in _meant(glob, url))
         matched = next(filter(None, some), None)
         if matched is None:  # a name that is mistyped would have a store tended as it must not be
-            near = get_close_matches(glob, [path for names in paths.values() for path in names], 1, 0)
+            below = [path for names in paths.values() for path in names if path]
+            near = get_close_matches(posixpath.basename(glob.rstrip("/")), below, 1, 0)
+            hint = f": give a path below it, as {near[0]!r}" if near else ""
             raise InvalidInputError(
-                f"no store below {url} is called {glob!r}, so none is left out by that: give a path below "
-                f"it, as {near[0]!r}"
+                f"no store below {url} is called {glob!r}, so none is left out by that{hint}"
             )
         left |= matched
     return [one for one in found if one not in left]
@@ -327,9 +329,10 @@ def _meant(glob: str, url: str) -> Iterator[str]:
     """Yield what a glob may mean below a place: that path, or one to there, as a shell completes it."""
     yield glob.rstrip("/")
     yield glob.rstrip("/").removeprefix(f"{url.rstrip('/')}/")
-    if "://" not in (place := url.removeprefix("file://")):
-        yield os.path.normpath(glob)
-        yield os.path.relpath(glob, place)
+    given, place = glob.removeprefix("file://"), url.removeprefix("file://")
+    if "://" not in given + place:
+        yield os.path.normpath(given)
+        yield os.path.relpath(given, place)
 
 
 def _paths(store: str, above: str) -> Iterator[str]:

@@ -343,7 +343,14 @@ def test_what_is_left_out_is_named_as_a_shell_completes_it_too(tmp_path, monkeyp
         return {Path(one["url"]).name for one in told["stores"]}
 
     for place in ("runs", "./runs/", str(tmp_path / "runs"), f"file://{tmp_path}/runs"):
-        for glob in ("eve", "./eve/", f"{tmp_path}/runs/eve", f"{place.rstrip('/')}/eve/*", "./runs/eve/b"):
+        for glob in (
+            "eve",
+            "./eve/",
+            f"{tmp_path}/runs/eve",
+            f"file://{tmp_path}/runs/eve",
+            f"{place.rstrip('/')}/eve/*",
+            "./runs/eve/b",
+        ):
             assert left(place, glob) == {"a", "x[1]"}
         assert left(place, "x[1]") == {"a", "b"}
     (tmp_path / "runs" / "runs").mkdir()
@@ -351,6 +358,12 @@ def test_what_is_left_out_is_named_as_a_shell_completes_it_too(tmp_path, monkeyp
     assert left("runs", "runs/eve") == {"a", "b", "x[1]"}  # the path below the place comes first
     error = document("maintain", "runs", "--keep", "latest:1", "--leave-out", "eve/bb", status=1)["error"]
     assert error["message"].endswith(": give a path below it, as 'eve/b'")
+    error = document("maintain", "runs/a", "--keep", "latest:1", "--leave-out", "b", status=1)["error"]
+    assert "give a path" not in error["message"]
+    error = document("maintain", "runs", "--keep", "latest:1", "--leave-out", "/elsewhere/aa", status=1)[
+        "error"
+    ]
+    assert error["message"].endswith("as 'a'")
 
 
 def test_what_would_be_left_out_has_to_be_there(tmp_path, url):
