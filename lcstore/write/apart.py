@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from lcstore.errors import InvalidInputError, StorageError
 from lcstore.format import keys
 from lcstore.storage.backend import Backend, exists, mapped
+from lcstore.storage.deadline import deadline
 from lcstore.storage.finding import LEVELS, LOOKS, OWN, looking, stores_below, stores_inside, walk
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.patient import PatientBackend
 from lcstore.storage.remote import FsspecBackend
+
+#: Seconds for the look around: a first save waits for it, and the folders of a bucket may be of any size.
+_LONGEST: Final = 5.0
 
 
 def refuse(place: object, above: object, inside: object) -> None:
@@ -63,7 +67,8 @@ def _around(backend: Backend) -> tuple[str | None, str | None]:
             look = partial(_on_target, inner)
             if not isinstance(backend, PatientBackend):
                 return look()
-            return backend.ask("look at", "the folders around", look)
+            with deadline(_LONGEST):
+                return backend.ask("look at", "the folders around", look)
     return None, None
 
 

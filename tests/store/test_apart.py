@@ -10,6 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import lcstore
 from lcstore import InvalidInputError
+from lcstore.storage.deadline import remaining
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.targets import backend_on
 
@@ -121,6 +122,20 @@ def test_what_may_not_be_looked_at_hinders_no_save(bucket):
         save(bucket, f"/lab/runs/{name}")
         with lcstore.open(fs=bucket, path=f"/lab/runs/{name}", mode="r") as store:
             assert store.steps() == [0]
+
+
+def test_no_save_waits_long_for_the_look_around(bucket, monkeypatch):
+    """A folder of 400,000 pictures beside the store's own had the first save wait for a minute."""
+    left = list[float | None]()
+
+    def note(what: str, path: str) -> None:
+        if (what, path.strip("/")) in (("ls", "lab/runs/gpt"), ("get", "lab/lcstore.json")):
+            left.append(remaining())
+
+    monkeypatch.setattr(bucket, "_note", note)
+    save(bucket, "/lab/runs/gpt")
+    assert len(left) >= 2
+    assert all(seconds is not None and seconds <= 5 for seconds in left[:2])
 
 
 def test_who_opened_a_store_before_it_was_made_may_save(bucket):
