@@ -277,7 +277,12 @@ def _is_rest(look: Look, folder: str, found: _Inside) -> bool:
     if found.files or _DATA not in found.folders or not OWN.issuperset(found.folders):
         return False
     edges = (look(f"{folder}/{_DATA}") or _NOTHING).folders
-    return len(edges) > 1 and all(map(_EDGE.fullmatch, edges))
+    if len(edges) < 2 or not all(map(_EDGE.fullmatch, edges)):
+        return False
+    # Other data may be named by such ids, too.
+    found = [look(f"{folder}/{_DATA}/{edge}") or _NOTHING for edge in edges[:2]]
+    parts = [part for one in found for part in one.folders]
+    return bool(parts) and all(map(str.isdecimal, parts)) and not any(one.files for one in found)
 
 
 def _is_store(look: Look, folder: str, found: _Inside) -> bool:

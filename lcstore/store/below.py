@@ -45,7 +45,7 @@ class Tended(Generic[R]):
     report
         What was done, or found; None where the store could not be opened, or its task failed.
     problem
-        Why there is no report.
+        Why there is no report. (`wrong` also says what is wrong in one.)
     """
 
     url: str

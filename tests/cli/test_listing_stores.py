@@ -16,6 +16,7 @@ from kit.commands import call, document
 
 import lcstore
 from lcstore import StorageError
+from lcstore.check import verify
 from lcstore.index.kinds import FOLDERS
 from lcstore.index.resolve import near
 from lcstore.storage import finding
@@ -252,13 +253,13 @@ def test_a_night_that_is_cut_off_begins_elsewhere_the_next_time(tmp_path, monkey
     stores = [f"{tmp_path}/{name}" for name in "abc"]
     for url in stores:
         save(url, 1)
-    asked, verify = [], lcstore.check.verify.verify
+    asked, looked = [], verify.verify
 
     def noting(backend, *args, **how):
         asked.append(backend.url.removeprefix("file://"))
-        return verify(backend, *args, **how)
+        return looked(backend, *args, **how)
 
-    monkeypatch.setattr("lcstore.check.verify.verify", noting)
+    monkeypatch.setattr(verify, "verify", noting)
     monkeypatch.setattr("lcstore.store.below.shuffle", list.reverse)
     assert [one.url for one in lcstore.verify_below(tmp_path)] == stores
     assert asked == stores[::-1]
@@ -435,6 +436,11 @@ def test_a_copy_that_was_cut_off_is_named_in_its_place(tmp_path):
     (tmp_path / "runs/begun/data" / ("0" * 32)).mkdir(parents=True)  # a first save under way
     (tmp_path / "runs/photos/data" / "cats").mkdir(parents=True)
     (tmp_path / "runs/photos/data" / ("0" * 32)).mkdir()
+    for number in "12":  # a data set
+        for inside in ("pictures/data", "flat/data"):
+            (tmp_path / "runs" / inside / (number * 32)).mkdir(parents=True)
+        (tmp_path / "runs/flat/data" / (number * 32) / "1.png").touch()
+        (tmp_path / "runs/pictures/data" / (number * 32) / "small").mkdir()
     for words in (("ls",), ("stats",), ("verify",), ("maintain", "--keep", "latest:1")):
         result = call(words[0], str(tmp_path / "runs"), *words[1:])
         assert result.exit_code == 1, words
