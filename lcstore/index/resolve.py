@@ -207,7 +207,8 @@ def headless(backend: Backend) -> str:
     try:
         if Listing.take(backend, LATEST).below(keys.NODES):
             return _HEADLESS
-        lost = unrecorded(Listing.take(backend, SAVED))
+        saved = Listing.take(backend, SAVED)
+        lost = unrecorded(saved) or "Objects of a save are here, and no record" * bool(saved.data)
         return f"{lost}. {_CUT_OFF}" if lost else ""
     except LcstoreError:
         return ""

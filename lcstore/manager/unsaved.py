@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -38,8 +39,9 @@ class Evaluations:
     def __init__(self, store: Store, rule: Retention | None) -> None:
         self._store = store
         self._rules = [part for part in (rule.parts if rule else ()) if isinstance(part, BestN)]
-        self._best: dict[str, float] = {}
-        self._missed: dict[str, tuple[float, int]] = {}
+        # By metric and mode: a rule may keep the most of what another keeps the least of.
+        self._best: dict[tuple[str, str], float] = {}
+        self._missed: dict[tuple[str, str], tuple[float, int]] = {}
         self._steps, self._given = 0, 0
 
     def offered(self, step: int, metrics: Mapping[str, Any] | None, *, saved: bool) -> None:
@@ -50,7 +52,7 @@ class Evaluations:
         self._given += bool(judged)
         mostly = 2 * self._given > self._steps
         for rule in judged:
-            name, metric = rule.metric, known[rule.metric]
+            name, metric = (rule.metric, rule.mode), known[rule.metric]
             if mostly and not saved and not isinstance(metric, _KNOWN):
                 continue  # no number is asked of a GPU at each step
             value = _value(metric) * _sign(rule)
@@ -71,17 +73,17 @@ class Evaluations:
                 "give force=True to the save of its last step", self._store.url, offered, last,
             )  # fmt: skip
         for rule in self._rules if self._steps <= _EPOCHS else []:
-            value, step = self._missed.get(rule.metric, (-math.inf, 0))
-            if value > self._best.get(rule.metric, -math.inf):
+            value, step = self._missed.get((rule.metric, rule.mode), (-math.inf, 0))
+            if value > self._best.get((rule.metric, rule.mode), -math.inf):
                 self._tell(step, rule, value)
 
     def _tell(self, step: int, rule: BestN, value: float) -> None:
-        try:
-            best = self._store.info(f"best:{rule.metric}:{rule.mode}").metrics[rule.metric]
-            self._best[rule.metric] = _value(best) * _sign(rule)
-        except LcstoreError:  # no state has the metric
-            self._best[rule.metric] = -math.inf
-        if value <= self._best[rule.metric]:
+        name, best = (rule.metric, rule.mode), -math.inf
+        with suppress(LcstoreError):  # no state has the metric
+            best = _value(self._store.info(f"best:{rule.metric}:{rule.mode}").metrics[rule.metric])
+            best *= _sign(rule)
+        self._best[name] = best
+        if value <= best:
             return
         self._rules = []
         _log.warning(

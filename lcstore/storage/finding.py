@@ -280,9 +280,9 @@ def _is_rest(look: Look, folder: str, found: _Inside) -> bool:
     if len(edges) < 2 or not all(map(_EDGE.fullmatch, edges)):
         return False
     # Other data may be named by such ids, too.
-    found = [look(f"{folder}/{_DATA}/{edge}") or _NOTHING for edge in edges[:2]]
-    parts = [part for one in found for part in one.folders]
-    return bool(parts) and all(map(str.isdecimal, parts)) and not any(one.files for one in found)
+    some = [look(f"{folder}/{_DATA}/{edge}") or _NOTHING for edge in edges[:2]]
+    parts = [part for inside in some for part in inside.folders]
+    return bool(parts) and all(map(str.isdecimal, parts)) and not any(inside.files for inside in some)
 
 
 def _is_store(look: Look, folder: str, found: _Inside) -> bool:

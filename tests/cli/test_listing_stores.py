@@ -450,6 +450,13 @@ def test_a_copy_that_was_cut_off_is_named_in_its_place(tmp_path):
     assert "objects of 3 saves are here" in " ".join(alone.split())
     assert "the same `lcstore cp` goes on with it" in " ".join(alone.split())
     assert stores_below(str(tmp_path / "runs")) == [str(tmp_path / "runs/ok")]
+    edges = sorted((tmp_path / "runs/cut/data").iterdir())
+    for path in (path for edge in edges[1:] for path in edge.rglob("*.*/*")):
+        path.unlink()  # cut off while it copied the first one: the others have folders
+    for path in (path for edge in edges[1:] for path in edge.rglob("zarr.json")):
+        path.unlink()
+    alone = " ".join(call("ls", str(tmp_path / "runs/cut")).stderr.split())
+    assert "Objects of a save are here, and no record. If a copy to here was cut off" in alone
 
 
 def test_what_cannot_be_looked_into():

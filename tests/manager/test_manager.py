@@ -160,6 +160,17 @@ def test_what_an_earlier_process_saved_may_be_better(tmp_path, caplog):
     assert "step 29, with the best 'val' so far, is not saved" in caplog.text
 
 
+def test_rules_for_the_most_and_for_the_least_of_a_metric_are_told_apart(tmp_path, caplog):
+    rule = "latest:2 | best:1:x:max | best:1:x:min"
+    with (
+        caplog.at_level("WARNING", "lcstore"),
+        lcstore.CheckpointManager(tmp_path / "run", every=600, keep=rule) as manager,
+    ):
+        for epoch in range(20):
+            manager.save(epoch, state(epoch), metrics={"x": (epoch - 12) / 100})
+    assert "step 19, with the best 'x' so far, is not saved" in caplog.text
+
+
 @pytest.mark.parametrize(("epochs", "told"), [(19, 1), (1200, 0)])
 def test_the_best_epoch_is_told_at_the_end_where_each_has_the_metric(epochs, told, tmp_path, caplog):
     """One of each batch is much the same at the next save; the best epoch of 20 was lost without a word."""
