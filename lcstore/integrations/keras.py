@@ -185,7 +185,10 @@ class LcstoreCallback(keras.callbacks.Callback):  # type: ignore[misc]  # it has
             return None
 
     def load_best(self, model: Any) -> int:
-        """Load the weights of the best state into a model, but not its optimizer; return its step."""
+        """Load the weights of the best state into a model, but not its optimizer; return its step.
+
+        They are off by the error of the policy, and so is their loss.
+        """
         with self._store() as store:
             found = store.at(self._best_at)
             ModelState(model).load_weights(found.tree(names=[f"model/{name}" for name in WEIGHTS])["model"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import warnings
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kit import programs
+from kit.pages import blocks_of
 
 import lcstore
 from lcstore import CheckpointManager, InvalidInputError, StorageError
@@ -27,6 +29,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning")
 
 TRAINING = Path(__file__).with_name("keras_training.py")
+PAGE = ("docs/keras.md", "python")
 #: What the weights of a run that was interrupted once may be away from those of one that was not.
 BOUND = 0.1
 #: The same as a part of how far training moved them.
@@ -118,6 +121,33 @@ def test_a_run_that_has_ended_trains_no_more_and_the_next_goes_on_as_told():
     assert int(model.optimizer.iterations) == 16
     assert len(train(model, epochs=1)) == 1  # a `fit` without the callback begins at its beginning
     assert len(train(model, LcstoreCallback(backend), epochs=3)) == 1
+
+
+def test_the_page_goes_back_in_a_store_of_several_starts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = [block.code.replace(', keep="latest:5 | best:val_loss"', "") for block in blocks_of(*PAGE)]
+    (program,) = (code for code in blocks if "epochs=5" in code)
+    (back,) = (code for code in blocks if "again = LcstoreCallback" in code)
+    for epochs in (5, 6, 7):
+        keras.utils.clear_session()
+        space = {}
+        exec(program.replace("epochs=5", f"epochs={epochs}"), space)
+    with lcstore.open("runs/keras", "r") as store:
+        assert [(state.step, state.run) for state in store.states()][4:] == [(65, 1), (78, 2), (91, 3)]
+        wanted = store.restore(39)
+    for _ in range(2):  # back from where the last one led, too
+        exec(back, space)
+        assert space["model"].history.epoch == [3, 4, 5, 6, 7]
+        with lcstore.open("runs/keras", "r") as store:
+            begun = [state.run for state in store.states() if state.step == 39][-1]
+            assert store.info().step == 104
+            saved = store.restore(39, run=begun)
+            assert store.info(39, run=begun).metrics == store.info(39, run=1).metrics
+        for part in ("model", "random"):
+            assert pickle.dumps(saved[part]) == pickle.dumps(wanted[part])
+    keras.utils.clear_session()
+    exec(program.replace("epochs=5", "epochs=9"), space)
+    assert space["model"].history.epoch == [8]
 
 
 def test_within_an_epoch_it_saves_when_it_is_due_and_begins_the_epoch_again():
