@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from itertools import islice
 
 from lcstore.graph.graph import Graph
@@ -45,6 +45,14 @@ def backwards(before: Mapping[str, str], node: str) -> Iterator[str]:
         yield last
         passed.add(last)
         node = last
+
+
+def nearest(graph: Graph, ends: Iterable[str], wanted: Container[str]) -> dict[str, str]:
+    """Return by node the nearest wanted one that training came to it from, where one is there."""
+    ends = [*ends]
+    before = predecessors(graph) if ends else {}
+    found = {end: next((one for one in backwards(before, end) if one in wanted), None) for end in ends}
+    return {end: one for end, one in found.items() if one is not None}
 
 
 def line_to(graph: Graph, node: str) -> list[NodeName]:

@@ -15,7 +15,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.graph import Graph
-from lcstore.graph.lines import up_to
+from lcstore.graph.lines import ends_of_runs, nearest, up_to
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import read_contents
@@ -283,6 +283,9 @@ def tags_that_go(index: Index, going: Iterable[Retired]) -> Iterable[str]:
 def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]:
     tags, marks = index.tags(), index.marks
     over, anchors, found = _superseded(index), dict[str, int](), []
+    finite = {node for node, record in records.items() if not record.stats.get("not_finite")}
+    ends = {name.node for name in ends_of_runs(index.graph, records)} - finite
+    before = nearest(index.graph, ends, finite)
     for node, record in records.items():
         own, exact, layout = record.edge.nbytes, record.exact, index.layout(record.layout)
         let_go = node in marks.inexact
@@ -306,6 +309,7 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
                 exact=not let_go and _has_exact(layout, record),
                 exact_bytes=0 if let_go or exact is None else exact.nbytes,
                 superseded=node in over,
+                finite_before=before.get(node),
             )
         )
     return found

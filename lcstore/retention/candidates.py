@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from lcstore.errors import InvalidInputError
+
+#: Why a state stays that training can go back to.
+BEFORE_NOT_FINITE: Final = "last before values that are not finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class Candidate:
         Stored bytes of that value besides those of its edge, in which an anchor has its own.
     superseded
         Whether its run went on from an earlier state: then it is not kept for being the latest.
+    finite_before
+        Of the latest of a run, where its weights are not finite: the nearest state that training came to it
+        from in which they are. None where there is none, and of all others.
     """
 
     node: str
@@ -57,6 +64,7 @@ class Candidate:
     exact: bool = True
     exact_bytes: int = 0
     superseded: bool = False
+    finite_before: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.created, datetime):
@@ -90,3 +98,11 @@ def tips(candidates: Iterable[Candidate]) -> set[str]:
     """Return the latest node of every writing handle that none superseded, given those in order of commit."""
     latest = {(item.run, item.run_id): item for item in candidates}
     return {item.node for item in latest.values() if not item.superseded}
+
+
+def stays_anyway(candidates: Sequence[Candidate]) -> dict[str, list[str]]:
+    """Return why nodes stay that runs can go on from, given the candidates in order of commit."""
+    latest = tips(candidates)
+    last = {item.finite_before for item in candidates if item.node in latest}
+    found = {item.node: [BEFORE_NOT_FINITE] for item in candidates if item.node in last}
+    return found | {node: ["latest of its run"] for node in latest}

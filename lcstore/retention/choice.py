@@ -14,6 +14,7 @@ stays.
 Always, whatever the rule says:
 
 - the latest state of every run is kept and not stripped, unless another run took its place;
+- where the weights of that state are known not to be finite, so is the last one before it in which they are;
 - a pinned state is kept, not stripped, and keeps its exact value;
 - where the rules that keep name no state at all, that is an error, not an order to drop everything.
 """
@@ -26,7 +27,7 @@ from typing import Final
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Keep, Retention, keeps_of
-from lcstore.retention.candidates import Candidate, in_order, tips
+from lcstore.retention.candidates import BEFORE_NOT_FINITE, Candidate, in_order, stays_anyway
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.units import counted
 
@@ -52,7 +53,8 @@ class Decision:
     stripped
         Kept nodes with the globs of the tensors that are let go there.
     kept_by
-        For each kept node what keeps it: rules, ``"pinned"``, ``"latest of its run"``.
+        For each kept node what keeps it: rules, ``"pinned"``, ``"latest of its run"``, ``"last before values
+        that are not finite"``.
     notes
         What the user may want to know, such as a rule that names no state.
     """
@@ -107,7 +109,7 @@ def decide(rule: Retention, candidates: Iterable[Candidate]) -> Decision:
 def _kept_by(
     keeps: Sequence[Keep], items: Sequence[Candidate], notes: list[str]
 ) -> dict[str, tuple[str, ...]]:
-    latest = tips(items)
+    stays = stays_anyway(items)
     found: dict[str, list[str]] = {item.node: [] for item in items}
     for part in keeps:
         lacks = part.lacking(items)
@@ -119,7 +121,12 @@ def _kept_by(
     if keeps and not any(found.values()):
         raise InvalidInputError(f"the rule names no state to keep: {'; '.join(notes)}")
     for item in items:
-        found[item.node] += ["pinned"] * item.pinned + ["latest of its run"] * (item.node in latest)
+        found[item.node] += ["pinned"] * item.pinned + stays.get(item.node, [])
+        if found[item.node] == [BEFORE_NOT_FINITE] and keeps:
+            notes.append(
+                f"step {item.step} stays, whatever the rule says: it is the last before weights were no "
+                "longer finite, and store.rewind goes back to it"
+            )
     for part in keeps:
         unjudged = part.unjudged(items)
         going = [node for node in unjudged if not found[node]]
@@ -142,11 +149,11 @@ def _let_go(rule: Retention, items: Sequence[Candidate], notes: list[str]) -> di
 def _stripped(
     rule: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
 ) -> dict[str, tuple[str, ...]]:
-    latest = tips(items)
+    stays = stays_anyway(items).keys()
     found: dict[str, list[str]] = {}
     for part in rule.parts:
         if isinstance(part, Strip):
-            spared = _inner(part, part.after, items, notes) | latest
+            spared = _inner(part, part.after, items, notes) | stays
             for item in kept:
                 if not item.pinned and item.node not in spared:
                     found.setdefault(item.node, []).append(part.glob)

@@ -36,7 +36,7 @@ from lcstore.track.recorded import policy_of_numbers
 from lcstore.warned import warn
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Staged, stage
-from lcstore.write.unrecognised import changed_wrapping, not_finite, unmet_names
+from lcstore.write.unrecognised import changed_wrapping, not_finite_said, unmet_names
 from lcstore.write.writer import Writer
 
 _log: Final = logging.getLogger("lcstore")
@@ -362,7 +362,7 @@ class Saving(Handle):
 
     def _look_at_values(self, staged: Staged, unfit: Set[Name]) -> None:
         """Warn once where weights that fit no grid any more are not even finite."""
-        said = not_finite(staged, unfit) if unfit and self._looks_at_values else None
+        said = not_finite_said(staged, unfit) if unfit and self._looks_at_values else None
         if said is not None:
             self._looks_at_values = False
             warn(said, NotFiniteWarning)

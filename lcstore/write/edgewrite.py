@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -31,6 +31,7 @@ from lcstore.write.entries import layout_entries
 from lcstore.write.paritywrite import covered_roles
 from lcstore.write.parts import finish_part, run_jobs
 from lcstore.write.stage import Staged
+from lcstore.write.unrecognised import not_finite
 from lcstore.write.written import Written
 
 #: After so many saves that a grid would have held, weights that were plain are deltas again.
@@ -161,6 +162,8 @@ class EdgeWrite:
         }
         self.stats |= {"error": float(error)} if np.isfinite(error) else {}
         self.stats |= {"row_error": self.worst[0]} if self.worst is not None else {}
+        bad = not_finite(self.staged, self._off_grids())
+        self.stats |= {"not_finite": len(bad)} if bad else {}
         leaves = self.staged.flat.leaves
         self.part = finish_part(self.written, self.draft, leaves, exact=self.staged.exact)
 
@@ -216,6 +219,13 @@ class EdgeWrite:
             if not _fits(self.staged.arrays[tensor]) or spec.name in reset:
                 self.plain[spec.name] = _FINITE_SAVES
             reset.add(spec.name)
+
+    def _off_grids(self) -> Set[Name]:
+        """Return which weights are on no grid, so that nothing tells yet whether they are finite."""
+        if self._quality.policy.error is not None:
+            return self.plain.keys()
+        entries = layout_entries(self.staged.flat, Policy(), frozenset())
+        return {entry.name for entry in entries if entry.role == "weights"}
 
     def _comes_back_exactly(self) -> bool:
         """Return whether the edge alone gives back every bit."""

@@ -8,10 +8,9 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from lcstore.codec.fill import working
-from lcstore.dtypes import dtype_from_name
+from lcstore.arrays import Array
+from lcstore.dtypes import LOSSY_DTYPES, dtype_from_name, dtype_name
+from lcstore.edges.grid import largest
 from lcstore.layout.layout import Layout
 from lcstore.state.moments import LIKE_WEIGHTS
 from lcstore.state.names import Name, format_name, matcher, parse_name
@@ -137,10 +136,20 @@ def changed_wrapping(before: Layout | None, after: Layout | None) -> str | None:
     )
 
 
-def not_finite(staged: Staged, names: Set[Name]) -> str | None:
+def _largest(array: Array) -> float:
+    return largest(array) if dtype_name(array.dtype) in LOSSY_DTYPES else 0.0
+
+
+def not_finite(staged: Staged, names: Set[Name]) -> list[Name]:
+    """Return which tensors of some names hold values that are not finite."""
+    tensors = zip(staged.flat.tensors, staged.arrays, strict=True)
+    arrays = ((name, array) for (name, _), array in tensors if name in names)
+    return [name for name, array in arrays if not math.isfinite(_largest(array))]
+
+
+def not_finite_said(staged: Staged, names: Set[Name]) -> str | None:
     """Return what is to be said where weights of some names are not finite; None where they all are."""
-    arrays = zip(staged.flat.tensors, staged.arrays, strict=True)
-    bad = [name for (name, _), array in arrays if name in names and not np.isfinite(working(array)).all()]
+    bad = not_finite(staged, names)
     if not bad:
         return None
     shown = ", ".join(repr(format_name(name)) for name in bad[:_SHOWN]) + ", ..." * (len(bad) > _SHOWN)

@@ -46,6 +46,21 @@ def steps(url: str) -> list[int]:
         return store.steps()
 
 
+@pytest.mark.filterwarnings("ignore::lcstore.NotFiniteWarning")
+def test_a_night_says_which_state_stays_as_the_last_that_is_finite(url):
+    with lcstore.open(url) as store:
+        weights = store.resume()["model"]["w.weight"]
+        for step in range(100, 150, 10):
+            store.save(step, {"model": {"w.weight": weights * np.float32(np.nan)}})
+    for more in ([], ["--apply"]):
+        said = call("maintain", url, "--keep", "latest:2", *more)
+        assert said.exit_code == 0
+        assert "3 states kept, 12 retired" in said.stdout
+        assert "Note: step 90 stays" in said.stdout
+        assert "step 90 stays" in call("retain", url, "--keep", "latest:2").stdout
+    assert steps(url) == [90, 130, 140]
+
+
 def test_it_shows_first_and_does_what_it_showed(url):
     before = contents(url)
     shown = call("maintain", url, "--keep", KEEP)

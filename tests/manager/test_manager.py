@@ -450,6 +450,25 @@ def test_what_is_not_kept_is_let_go_of_beside_the_loop():
         assert all(manager.restore(step)["epoch"] == step for step in manager.all_steps())
 
 
+@pytest.mark.filterwarnings("ignore::lcstore.NotFiniteWarning")
+def test_a_loop_that_diverged_keeps_a_state_to_go_back_to(caplog):
+    """After an hour all that `latest:3` kept was NaN."""
+    backend, weight = MemoryBackend.fresh(), np.ones((64, 64), np.float32)
+    with CheckpointManager(backend, every=1, keep="latest:3") as manager:
+        for step in range(12):
+            weight += np.float32(1e-3 if step < 6 else np.nan)
+            manager.save(step, {"model": {"fc.weight": weight}})
+            manager.wait_until_finished()
+            manager._tending.finish()
+            manager._tending._next = 0
+        manager._tending.begin()
+        manager._tending.finish()
+        assert manager.all_steps() == [5, 9, 10, 11]
+        assert caplog.text.count("step 5 stays") == 1
+        back = manager.store.rewind(5)
+        assert np.isfinite(back["model"]["fc.weight"]).all()
+
+
 def test_what_a_wrong_rule_let_go_of_can_be_brought_back_for_longer_than_a_minute():
     """The next round, a minute later, condemned it."""
     backend = MemoryBackend.fresh()

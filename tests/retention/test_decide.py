@@ -219,6 +219,21 @@ def test_the_latest_of_a_run_is_never_stripped_and_a_pinned_state_is_never_touch
     assert set(decision.exact_let_go) == {"1.2", "1.3", "2.4", "2.5"}
 
 
+def test_where_the_latest_is_not_finite_the_last_before_that_is_stays_and_can_go_on():
+    items = saves(1, 2, 3, 4, 5)
+    items = changed(items, **{"1_5": {"finite_before": "1.2"}, "1_4": {"finite_before": "1.2"}})
+    decision = decide(LatestN(1) | Strip("optim/**", after=LatestN(1)), items)
+    assert steps_of(decision.kept, items) == [2, 5]
+    assert decision.kept_by["1.2"] == ("last before values that are not finite",)
+    assert not decision.stripped
+    (note,) = decision.notes
+    assert "step 2 stays" in note
+    # Another run took the place of that one, or the rule keeps the state anyway.
+    assert kept_steps(LatestN(1), [dataclasses.replace(item, superseded=True) for item in items]) == [5]
+    assert not decide(LatestN(4), items).notes
+    assert not decide(Strip("x", after=LatestN(1)), items).notes
+
+
 def test_no_candidates():
     assert decide(BestN(1, "loss"), []).kept == frozenset()
     assert decide(LogSpaced() | Strip("x", after=LatestN(1)), []).stripped == {}

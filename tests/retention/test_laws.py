@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from retained import choosers, exact_histories, histories, keeps, rules, saves, steps_of, united
 
 from lcstore.errors import InvalidInputError
-from lcstore.retention.candidates import in_order, tips
+from lcstore.retention.candidates import Candidate, in_order, tips
 from lcstore.retention.choice import decide
-from lcstore.retention.keep import EveryNSeconds, EveryNSteps
+from lcstore.retention.keep import EveryNSeconds, EveryNSteps, LatestN
 from lcstore.retention.spaced import LogSpaced
 
 pytestmark = pytest.mark.once
@@ -105,6 +105,22 @@ def test_thinning_as_it_goes_names_what_thinning_the_whole_history_names(rule, c
         named = rule.named(survivors)
         assert named == rule.named(seen)
         survivors = [item for item in survivors if item.node in named | tips(seen)]
+
+
+@given(united(choosers), histories(), st.data())
+def test_what_training_can_go_back_to_stays_until_it_did(rule, candidates, data):
+    """Night by night as in one that comes last, and always one for a run that is not finite."""
+    finite, survivors = dict[str, str](), list[Candidate]()
+    for at, new in enumerate(candidates):
+        if data.draw(st.booleans()):
+            finite[new.run_id] = new.node
+        else:
+            new = candidates[at] = dataclasses.replace(new, finite_before=finite.get(new.run_id))
+        survivors = [*survivors, new]
+        decision = decision_of(rule | LatestN(1), survivors)
+        assert decision.kept == decide(rule | LatestN(1), candidates[: at + 1]).kept
+        survivors = [item for item in survivors if item.node in decision.kept]
+        assert {new.finite_before} - {None} <= decision.kept
 
 
 @given(
