@@ -151,7 +151,7 @@ class StepWarning(UserWarning):
 
 
 class NotFiniteWarning(UserWarning):
-    """Weights that were saved are not finite: the run diverged, as a rule."""
+    """Weights that were saved, or that training goes on from, are not finite: it diverged, as a rule."""
 
 
 class DamageWarning(UserWarning):

@@ -28,6 +28,7 @@ from typing import Final
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Keep, Retention, keeps_of
 from lcstore.retention.candidates import BEFORE_NOT_FINITE, Candidate, in_order, stays_anyway
+from lcstore.retention.keep import Pinned, Tagged
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.units import counted
 
@@ -120,6 +121,8 @@ def _kept_by(
             found[node].append(str(part))
     if keeps and not any(found.values()):
         raise InvalidInputError(f"the rule names no state to keep: {'; '.join(notes)}")
+    no_news = {_names_none(part) for part in (Tagged(), Pinned())}  # as of most runs
+    notes[:] = [note for note in notes if note not in no_news]
     for item in items:
         found[item.node] += ["pinned"] * item.pinned + stays.get(item.node, [])
         if found[item.node] == [BEFORE_NOT_FINITE] and keeps:
@@ -171,12 +174,16 @@ def _inner(owner: Retention, rule: Retention, items: Sequence[Candidate], notes:
     return named
 
 
+def _names_none(part: Keep) -> str:
+    return f"{part} names no state"
+
+
 def _named(keeps: Iterable[Keep], items: Sequence[Candidate], notes: list[str]) -> set[str]:
     names: set[str] = set()
     for part in keeps:
         found = part.named(items)
         if not found:
             # What is lacking says it in words, however the rule was written.
-            notes.append(part.lacking(items) or f"{part} names no state")
+            notes.append(part.lacking(items) or _names_none(part))
         names |= found
     return names

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lcstore.errors import NotFiniteWarning
 from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.graph.lines import ends_of_runs, followers
 from lcstore.loading.into import check_targets, load_into, rest_of
@@ -19,6 +20,8 @@ from lcstore.store.hints import hinting, no_attribute
 from lcstore.store.looking import Looking
 from lcstore.store.saving import Saving
 from lcstore.store.upkeep import Upkeep
+from lcstore.units import counted
+from lcstore.warned import warn
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -168,6 +171,13 @@ class Store(Saving, Looking, Upkeep):
         self._writer.stand_on(node.name, track, follows=latest, sound=built.pools is not None)
         self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
+        if count := node.record.stats.get("not_finite"):
+            bad = f"{counted(int(count), 'tensor')} of weights {'is' if count == 1 else 'are'} not finite"
+            warn(
+                f"{self.url}: training goes on from step {node.name.step}, of which {bad} (NaN or infinite): "
+                "store.rewind goes back to a state before",
+                NotFiniteWarning,
+            )
         return state
 
     def resume_into(

@@ -122,6 +122,12 @@ def test_a_rule_that_names_nothing_does_not_drop_everything(rule):
         decide(rule, saves(1, 2, 3))
 
 
+def test_that_a_run_has_no_tags_and_no_pins_is_no_news():
+    """It was the note of each night, and hid all others."""
+    decision = decide(LatestN(1) | Tagged() | Pinned() | Tagged("gold"), saves(1, 2, 3))
+    assert decision.notes == ("Tagged('gold') names no state",)
+
+
 def test_tags_and_pins():
     items = changed(
         saves(1, 2, 3, 4, 5),

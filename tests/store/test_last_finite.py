@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from crash_histories import opened
@@ -44,6 +46,20 @@ def test_the_last_finite_state_stays_and_training_goes_back_to_it(nights):
     with opened(backend, "r+") as store:
         assert store.steps() == [5, 9, 10, 11]
         assert same(store.rewind(5), store.restore(5))
+
+
+@pytest.mark.filterwarnings("default::lcstore.NotFiniteWarning")
+def test_who_goes_on_from_it_is_told():
+    """A job that started again trained on for the night, and its next save was the first to say so."""
+    backend = diverged()
+    with opened(backend) as store:
+        with pytest.warns(
+            lcstore.NotFiniteWarning, match=r"goes on from step 11, of which 1 tensor .* is not"
+        ):
+            store.resume()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.rewind(5)
 
 
 def test_it_is_said_once_and_a_dry_run_says_it_too():
