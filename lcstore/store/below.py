@@ -331,8 +331,8 @@ def _meant(glob: str, url: str) -> Iterator[str]:
     yield glob.rstrip("/").removeprefix(f"{url.rstrip('/')}/")
     given, place = glob.removeprefix("file://"), url.removeprefix("file://")
     if "://" not in given + place:
-        yield os.path.normpath(given)
-        yield os.path.relpath(given, place)
+        for path in (os.path.normpath(given), os.path.relpath(given, place)):
+            yield "" if path == "." else path  # the place itself, a store in which others lie
 
 
 def _paths(store: str, above: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -379,6 +380,15 @@ def test_what_is_left_out_is_named_as_a_shell_completes_it_too(tmp_path, monkeyp
         "error"
     ]
     assert error["message"].endswith("as 'a'")
+
+
+def test_the_outer_one_of_stores_in_each_other_is_left_out_by_its_own_path(tmp_path, url):
+    outer = shutil.copytree(url, tmp_path / "outer")
+    shutil.copytree(url, outer / "inner")
+    for path in (".", str(outer), "outer"):
+        with contextlib.chdir(tmp_path if path == "outer" else outer):
+            tended = lcstore.maintain_below(outer, "latest:1", leave_out=[path], dry_run=True)
+        assert [Path(one.url).name for one in tended] == ["inner"]
 
 
 def test_what_would_be_left_out_has_to_be_there(tmp_path, url):
