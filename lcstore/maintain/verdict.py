@@ -90,7 +90,8 @@ def judge_sparing(
     Errors as for `judge`, of kept states alone.
     """
     graph = contents.graph
-    spared = graph.hidden.intersection(lately) - contents.impassable
+    going = {name.node for name in contents.marks.condemned if name.scope == markkeys.WHOLE_EDGE}
+    spared = graph.hidden.intersection(lately) - contents.impassable - going
     graph.hidden -= spared
     try:
         if spared:

@@ -78,6 +78,19 @@ def test_it_is_left_for_an_eighth_of_the_grace(ago, spared):
         assert len(store.unretire().brought_back) == (7 if spared else 0)
 
 
+def test_what_a_collection_by_itself_condemned_goes_as_it_said():
+    backend = run_of()
+    with opened(backend, "r+") as store:
+        store.retain("latest:1")
+        store.compact()
+        first = store.collect()
+        assert first.condemned_states == 7
+        night = store.maintain("latest:1")
+        assert night.ok
+        assert night.collected.waiting >= first.waiting
+        assert len(store.unretire().too_late) == 7
+
+
 def test_what_it_is_read_over_is_left_with_it():
     backend = run_of(exact=True)
     before = values(backend)
