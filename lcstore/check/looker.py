@@ -61,10 +61,11 @@ class Need:
         return markkeys.EXACT_VALUE if self.exact else markkeys.array_scope(name.pool, name.op)
 
 
+@dataclass(frozen=True, eq=False)
 class Looker:
     """Looks at objects. Thread-safe.
 
-    Parameters
+    Attributes
     ----------
     backend, level
         Where, and how thoroughly.
@@ -76,19 +77,11 @@ class Looker:
         Digests of edges that are to be proved, by edge: they grow with each object.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        level: Level,
-        links: Mapping[tuple[str | None, str], Link],
-        layouts: Mapping[str, Layout],
-        sums: Mapping[str, Sums],
-    ) -> None:
-        self.backend = backend
-        self.level = level
-        self.links = links
-        self.layouts = layouts
-        self.sums = sums
+    backend: Backend
+    level: Level
+    links: Mapping[tuple[str | None, str], Link]
+    layouts: Mapping[str, Layout]
+    sums: Mapping[str, Sums]
 
     def look(self, need: Need) -> tuple[LcstoreError | None, int]:
         """Return what is wrong with an object, and how many bytes were read."""
@@ -100,7 +93,7 @@ class Looker:
             name = keys.parse_data_key(ref.key)
             if ref.key.endswith("/leaves.json"):
                 self._read_leaves(ref)
-            elif name.chunk is not None and self.level in ("decode", "restore"):
+            elif name.chunk is not None and decodes(self.level):
                 self._decode(need, name, self._read(ref))
             elif _digest(self.backend, ref) != ref.hash and _digest(self.backend, ref) != ref.hash:
                 # Read twice: a bit may have flipped on the way.
