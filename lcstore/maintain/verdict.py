@@ -91,7 +91,7 @@ def judge_sparing(
     """
     graph = contents.graph
     going = {name.node for name in contents.marks.condemned if name.scope == markkeys.WHOLE_EDGE}
-    spared = graph.hidden.intersection(lately) - contents.impassable - going
+    spared = graph.hidden.intersection(lately, graph.nodes) - contents.impassable - going
     graph.hidden -= spared
     try:
         if spared:

@@ -91,6 +91,20 @@ def test_what_a_collection_by_itself_condemned_goes_as_it_said():
         assert len(store.unretire().too_late) == 7
 
 
+def test_what_is_deleted_already_is_passed_over(monkeypatch):
+    """Its retirement stays as long as a state names it as its parent."""
+    for check in ("check_dead", "check_still"):
+        monkeypatch.setattr(f"lcstore.maintain.collect.{check}", lambda *_, **__: None)
+    backend = run_of()
+    with opened(backend, "r+") as store:
+        store.retain("latest:2 | every:4")
+        store.compact()
+        assert store.collect(grace=0, run_is_dead=True).deleted_states == 4
+        assert backend.list(keys.RETIRED)
+        report = store.maintain("latest:1")
+        assert report.ok, report.wrong
+
+
 def test_what_it_is_read_over_is_left_with_it():
     backend = run_of(exact=True)
     before = values(backend)
