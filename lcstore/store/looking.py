@@ -309,9 +309,9 @@ class Looking(Overview):
     ) -> Diff:
         """Return how two states differ by tensor: norm, relative change, changed share, largest change.
 
-        Beside them stands the error that the two states were saved with. Between neighbouring saves most of
-        a change may be that (`TensorDiff.is_mostly_error`). A tensor whose true change was all error restores
-        the same from both (`TensorDiff.may_differ`).
+        Beside them stand which has the larger values (`TensorDiff.growth`), and the error that both were
+        saved with. Between neighbouring saves most of a change may be that (`TensorDiff.is_mostly_error`). If
+        a true change was all error, both restore the same (`TensorDiff.may_differ`).
 
         Parameters
         ----------

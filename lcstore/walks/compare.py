@@ -136,6 +136,7 @@ class _Sums:
     changed: int = 0
     change: float = 0.0
     scale: float = 0.0
+    second: float = 0.0
     largest: float = 0.0
     error: float = 0.0
     nans: int = 0
@@ -145,6 +146,7 @@ class _Sums:
         self.changed += other.changed
         self.change += other.change
         self.scale += other.scale
+        self.second += other.second
         self.largest = _larger(self.largest, other.largest)
         self.error += other.error
         self.nans += other.nans
@@ -167,19 +169,31 @@ def _chunk_sums(x: Array, y: Array) -> _Sums:
     differ = _bits(x) != _bits(y) if x.dtype == y.dtype else _values(x) != _values(y)
     if differ.ndim > 1:
         differ = differ.any(axis=1)
+    changed = int(np.count_nonzero(differ))
     with np.errstate(invalid="ignore", over="ignore"):
-        before = _values(x)
-        change = np.abs(np.where(differ, _values(y), 0) - np.where(differ, before, 0))
-        squares = float(np.dot(change, change))
-        size = np.abs(before)
-        scale = float(np.dot(size, size))
-        if not math.isfinite(scale):
-            # A mask of infinities beside weights is no measure of how far they moved.
-            size = size[np.isfinite(size)]
-            scale = float(np.dot(size, size))
+        before, after = _values(x), _values(y)
+        change = np.abs(np.where(differ, after, 0) - np.where(differ, before, 0))
+        squares, scale = float(np.dot(change, change)), _square(before)
+        second = _square(after) if changed else scale
     largest = float(change.max()) if change.size else 0.0
     nans = int(np.isnan(change).sum()) if math.isnan(squares) else 0
-    return _Sums(x.size, int(np.count_nonzero(differ)), squares, scale, largest, nans=nans)
+    return _Sums(x.size, changed, squares, scale, second, largest, nans=nans)
+
+
+def _square(values: Array) -> float:
+    """Return the square of the norm; of what is finite alone where not all of it is.
+
+    A mask of infinities beside weights is no measure of how far they moved.
+    """
+    square = _dot(values)
+    if not math.isfinite(square):
+        square = _dot(values[np.isfinite(values)])
+    return square
+
+
+def _dot(values: Array) -> float:
+    flat = values.view(np.float64)  # of complex numbers both parts
+    return float(np.dot(flat, flat))
 
 
 def _bits(values: Array) -> Array:
@@ -196,13 +210,21 @@ def _values(values: Array) -> Array:
 def _difference(
     path: str, status: Status, before: Described | None, after: Described | None, sums: _Sums
 ) -> TensorDiff:
-    norm, scale = math.sqrt(sums.change), math.sqrt(sums.scale)
+    norm, scale, second = (math.sqrt(square) for square in (sums.change, sums.scale, sums.second))
     relative = 0.0 if norm == 0 else norm / scale if scale else norm * math.inf
     share = sums.changed / sums.size if sums.size else 0.0
-    error = math.sqrt(sums.error)
-    return TensorDiff(
-        path, status, before, after, sums.size, norm, relative, share, sums.largest, scale, error, sums.nans
-    )
+    error, growth = math.sqrt(sums.error), _growth(norm, scale, second)
+    numbers = (norm, relative, share, sums.largest, scale, error, sums.nans, growth)
+    return TensorDiff(path, status, before, after, sums.size, *numbers)
+
+
+def _growth(norm: float, first: float, second: float) -> float:
+    """Return the second norm over the first; of other elements are these where one is not finite any more."""
+    if norm == 0:
+        return 1.0
+    if not math.isfinite(norm):
+        return math.nan
+    return second / first if first else second * math.inf
 
 
 def _total(measured: list[tuple[TensorDiff, _Sums]]) -> TensorDiff:

@@ -15,6 +15,9 @@ from lcstore.state.roles import is_optimizer
 #: So small a part of a tensor is what its grid rounds off.
 _ROUNDED: Final = 1e-5
 
+#: The columns of a table of differences that are numbers.
+NUMBERS: Final = ("relative", "error", "growth", "norm", "changed", "largest")
+
 Status: TypeAlias = Literal["same", "changed", "reshaped", "retyped", "added", "removed"]
 
 
@@ -66,6 +69,9 @@ class TensorDiff:
         every bit is given of both; NaN where it is not known, as of moments.
     nans
         Elements that differ and of which one is NaN, so that their change is none.
+    growth
+        Norm of the second over that of the first: above 1 where the second has the larger values, and
+        infinite where the first has none but zeros. NaN where `norm` is not finite.
     """
 
     path: str
@@ -80,6 +86,7 @@ class TensorDiff:
     scale: float = math.nan
     error: float = math.nan
     nans: int = 0
+    growth: float = math.nan
 
     @property
     def is_mostly_error(self) -> bool:
@@ -171,7 +178,7 @@ class Diff:
         before, after = self.steps
         head = f"{self.a.url}@{before} to {self.b.url}@{after}"
         differing = [one for one in self.sorted() if one.status != "same"]
-        rows = [("tensor", "relative", "error", "norm", "changed", "largest", ""), *map(_row, differing)]
+        rows = [("tensor", *NUMBERS, ""), *map(_row, differing)]
         if len(self.tensors) > 1:
             rows.append(_row(self.total))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -192,16 +199,17 @@ def is_quantity(path: Name, one: TensorDiff) -> bool:
     return floating and not (one.size == 1 and is_optimizer(path))
 
 
-def cells_of(one: TensorDiff) -> tuple[tuple[str, str, str, str, str], str]:
-    """Return a difference as text: relative, error beside that, norm, changed, largest; and a note."""
+def cells_of(one: TensorDiff) -> tuple[tuple[str, ...], str]:
+    """Return the numbers of a difference as text, the error beside what it is relative to; and a note."""
     note: str = "" if one.status in ("same", "changed") else one.status
     if not one.size:
-        return ("", "", "", "", ""), note
+        return ("",) * len(NUMBERS), note
     relative = "NaN" if math.isnan(one.norm) else f"{one.relative:.3g}"
+    growth = "" if math.isnan(one.growth) else f"{one.growth:.4g}"
     known = one.scale > 0 and not math.isnan(one.error)
     error = f"{one.error / one.scale:.2g}" if known else ""
     note = note or "mostly error" * one.is_mostly_error or f"{one.nans:,} NaN" * bool(one.nans)
-    return (relative, error, f"{one.norm:.4g}", f"{one.changed:.2%}", f"{one.largest:.3g}"), note
+    return (relative, error, growth, f"{one.norm:.4g}", f"{one.changed:.2%}", f"{one.largest:.3g}"), note
 
 
 def _row(one: TensorDiff) -> tuple[str, ...]:

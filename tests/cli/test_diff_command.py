@@ -43,6 +43,9 @@ def test_the_most_changed_come_first(saved):
     assert document(f"{saved}@1", "2") == found
     assert [one["path"] for one in found["tensors"]] == ["model/[c]", "model/d", "model/a", "model/b"]
     assert [one["relative"] for one in found["tensors"]] == [None, None, 1.0, 0.5]
+    assert [one["growth"] for one in found["tensors"]] == [None, None, 2.0, pytest.approx(1.5)]
+    assert "growth" in result.stdout
+    assert found["total"]["growth"] == pytest.approx(3.125**0.5)
     assert found["total"]["largest"] == 1.0
     assert (found["a"]["step"], found["b"]["step"], found["count"]) == (1, 2, 4)
     assert found["values"] == {"lr": {"before": 0.5, "after": 0.25}}

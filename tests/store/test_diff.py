@@ -40,6 +40,7 @@ def test_the_numbers_are_those_of_numpy(monkeypatch):
         assert one.status == "changed"
         assert one.norm == pytest.approx(np.linalg.norm(change))
         assert one.scale == pytest.approx(np.linalg.norm(x.astype(np.float64)))
+        assert one.growth == pytest.approx(np.linalg.norm(y.astype(np.float64)) / one.scale)
         assert one.relative == pytest.approx(one.norm / one.scale)
         assert one.changed == np.mean(x != y)
         assert one.largest == np.abs(change).max()
@@ -48,6 +49,8 @@ def test_the_numbers_are_those_of_numpy(monkeypatch):
     part = store.diff(1, 4, "model/**").total
     assert part.norm == pytest.approx(math.sqrt(total))
     assert part.relative == pytest.approx(math.sqrt(total / whole))
+    norms = [np.linalg.norm(b["model"][path].astype(np.float64)) for path in a["model"]]
+    assert part.growth == pytest.approx(math.hypot(*norms) / math.sqrt(whole))
     assert part.size == count
     assert found.values == {"epoch": (2, 5)}
     assert {one.path for one in found} == set(store.paths(1))
@@ -69,8 +72,8 @@ def test_any_values(pairs, dtype):
     with np.errstate(all="ignore"):
         change = np.abs(y.astype(wide)[differ] - x.astype(wide)[differ])
         norm = math.sqrt(np.sum(change**2))
-        sizes = np.abs(x.astype(wide))
-        scale = math.sqrt(np.sum(sizes[np.isfinite(sizes)] ** 2))
+        sizes = (np.abs(side.astype(wide)) for side in (x, y))
+        scale, after = (math.sqrt(np.sum(size[np.isfinite(size)] ** 2)) for size in sizes)
     assert found.changed == (differ.mean() if pairs else 0)
     assert found.status == ("changed" if differ.any() else "same")
     assert found.norm == pytest.approx(norm, nan_ok=True)
@@ -80,6 +83,9 @@ def test_any_values(pairs, dtype):
         assert found.relative == 0
     elif scale == 0 and not math.isnan(norm):
         assert found.relative == math.inf
+    grown = after / scale if scale else math.inf if after else 1.0
+    grown = 1.0 if norm == 0 else grown if math.isfinite(norm) else math.nan
+    assert found.growth == pytest.approx(grown, nan_ok=True)
 
 
 def test_a_mask_of_infinities_hides_no_change():
@@ -87,6 +93,20 @@ def test_a_mask_of_infinities_hides_no_change():
     found = opened({"mask": mask, "w": weight}, {"mask": mask, "w": 2 * weight}).diff(0, 1)
     assert (found["mask"].status, found["mask"].relative) == ("same", 0)
     assert (found.total.relative, found.total.scale, found.total.norm) == (1, 8, 8)
+    assert (found["mask"].growth, found["w"].growth, found.total.growth) == (1, 2, 2)
+
+
+def test_which_of_two_states_has_the_larger_weights():
+    x, zeros = np.ones(64, np.float32), np.zeros(4, np.float32)
+    one = {"w": x, "sign": x, "b": zeros, "z": zeros, "nan": x}
+    other = {"w": x * 1.25, "sign": -x, "b": zeros + 1, "z": -zeros, "nan": x * np.nan}
+    found = opened(one, other).diff(0, 1)
+    grown = {one.path: one.growth for one in found}
+    assert math.isnan(grown.pop("nan"))
+    assert grown == {"w": 1.25, "sign": 1, "b": math.inf, "z": 1}
+    table = str(found).splitlines()
+    assert table[1].split() == ["tensor", "relative", "error", "growth", "norm", "changed", "largest"]
+    assert next(row.split()[:4] for row in table if row.startswith("w ")) == ["w", "0.25", "0", "1.25"]
 
 
 def test_what_is_not_on_both_sides_alike():
@@ -103,6 +123,8 @@ def test_what_is_not_on_both_sides_alike():
     assert (found["a"].norm, found["a"].before.dtype, found["a"].after.dtype) == (2, "float32", "float64")
     assert found["b"].size == 0
     assert math.isnan(found["b"].norm)
+    assert math.isnan(found["b"].growth)
+    assert found["a"].growth == 2
     assert (found["new"].before, found["gone"].after) == (None, None)
     assert found.total.size == 8
     assert found.values["lr"] == (1.0, 1)
@@ -154,6 +176,7 @@ def test_nothing_differs():
     found = store.diff(0)
     assert not found
     assert (found.total.status, found.total.norm, found.total.changed) == ("same", 0, 0)
+    assert (found["x"].growth, found.total.growth) == (1, 1)
     assert found.total.error == 0
     assert not store.diff(0, 0, "k").tensors
     assert store.diff(0, 0, "k").total.relative == 0

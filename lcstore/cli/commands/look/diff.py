@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lcstore.store.store import Store
     from lcstore.walks.diff import Diff, Side, TensorDiff
 
-_COLUMNS = ("tensor", "relative", "error", "norm", "changed", "largest", "shape", "dtype", "")
-_NUMBERS = ("relative", "error", "norm", "changed", "largest")
+_COLUMNS = ("tensor", "relative", "error", "growth", "norm", "changed", "largest", "shape", "dtype", "")
+_NUMBERS = ("relative", "error", "growth", "norm", "changed", "largest")
 _MOSTLY_ERROR = (
     "error: about how much of `relative` is what the two saves left out. Where that is most of it, compare "
     "states that are further apart, or exact ones."
@@ -117,7 +117,7 @@ def _numbers(one: TensorDiff) -> dict[str, Any]:
     """Return a difference as JSON; what could not be compared has no numbers."""
     about = asdict(one) | {"is_mostly_error": one.is_mostly_error, "may_differ": one.may_differ}
     if not one.size:
-        about |= dict.fromkeys(("norm", "relative", "changed", "largest", "scale"))
+        about |= dict.fromkeys(("norm", "relative", "changed", "largest", "scale", "growth"))
     if math.isnan(one.error):
         about["error"] = None
     return about
@@ -128,7 +128,7 @@ def _tables(found: Diff, differing: list[TensorDiff], limit: int | None) -> Iter
     where = a.url if a.url == b.url else f"{a.url} to {b.url}"
     yield f"{where}, step {' to '.join(found.steps)}"
     if differing:
-        table = Table(*_COLUMNS, right=_NUMBERS, spare=("dtype", "largest", "norm"))
+        table = Table(*_COLUMNS, right=_NUMBERS, spare=("dtype", "largest", "norm", "changed"))
         for one in differing[:limit]:
             table.row(*_cells(one))
         if len(found) > 1:
