@@ -134,7 +134,7 @@ class _Seen:
         moves[at_rest(moves, scale)] = 0
         steps = tuple(look.step for look in looks)
         rules = tuple(look.rules for look in looks)
-        self.course = Course(steps, moves, grid, weights, _jumped(grid), rules)
+        self.course = Course(steps, moves, grid, weights, _jumped(grid), rules, self._alike())
         self.movement = moves * np.exp2(-np.array([_early(row) for row in grid]))[:, None]
 
     def _take_in(self, layout: Layout) -> None:
@@ -145,6 +145,12 @@ class _Seen:
         self.specs |= found
         places = {name: place for place, name in enumerate(self.specs)}
         self._rows[id(layout)] = np.array([places[name] for name in names], np.int64)
+
+    def _alike(self) -> tuple[tuple[int, ...], ...]:
+        rows: defaultdict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+        for row, (name, specs) in enumerate(self.specs.items()):
+            rows[_NUMBER.sub("*", name), specs[0].whole_shape].append(row)
+        return tuple(map(tuple, rows.values()))
 
     def delta_bytes(self) -> list[float | None]:
         """Return the mean of the bytes that deltas store of each tensor."""

@@ -1,4 +1,4 @@
-"""Which weights stand out by how they move: those that stopped, fade, move ever further, or outgrow."""
+"""Which weights stand out: those that stopped, fade, move ever further, outgrow, or began too large."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.report.alike import fate_of
 from lcstore.report.growth import GROWTH, outgrown
+from lcstore.report.outsized import outsized
 
 #: States with known movement from which on anything is said.
 _LEAST: Final = 4
@@ -57,6 +58,8 @@ class Course:
         it is not known how far.
     rules
         Of each state: whether its policy has rules for single tensors.
+    alike
+        The rows of tensors that are built alike: of one shape, and of names that differ in numbers alone.
     """
 
     steps: tuple[int, ...]
@@ -65,13 +68,14 @@ class Course:
     weights: Array
     jumped: Array
     rules: tuple[bool, ...]
+    alike: tuple[tuple[int, ...], ...] = ()
 
 
 def notes_of(course: Course) -> dict[int, str]:
     """Return what is to be said of those tensors that stand out, by row."""
-    usual = _usual(course.movement)
-    found = ((row, _note(course, row, usual)) for row in range(len(course.movement)))
-    said = {row: note for row, note in found if note}
+    usual, larger = _usual(course.movement), outsized(course.alike, course.grid, course.steps)
+    found = ((row, larger.get(row, ""), _note(course, row, usual)) for row in range(len(course.movement)))
+    said = {row: "; ".join(filter(None, notes)) for row, *notes in found if any(notes)}
     alike = Counter(map(fate_of, said.values()))
     layers = int((course.weights > 0).any(axis=1).sum())
 
