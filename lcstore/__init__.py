@@ -79,7 +79,14 @@ if TYPE_CHECKING:
         Strip,
         Tagged,
     )
-    from lcstore.store.below import Tended, copy_below, maintain_below, unretire_below, verify_below
+    from lcstore.store.below import (
+        Tended,
+        collect_below,
+        copy_below,
+        maintain_below,
+        unretire_below,
+        verify_below,
+    )
     from lcstore.store.costs import RestoreCost, RestoreCosts
     from lcstore.store.nightly import MaintainReport
     from lcstore.store.opening import open_store as open
@@ -168,6 +175,7 @@ __all__ = [
     "VerifyReport",
     "Walk",
     "__version__",
+    "collect_below",
     "copy",
     "copy_below",
     "export",
@@ -228,6 +236,7 @@ _HOMES: Final = {
     "Unretired": "lcstore.maintain.unretire",
     "VerifyReport": "lcstore.check.findings",
     "Walk": "lcstore.walks.walk",
+    "collect_below": "lcstore.store.below",
     "copy": "lcstore.store.whole",
     "copy_below": "lcstore.store.below",
     "export": "lcstore.exchange.exporting",

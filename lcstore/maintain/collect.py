@@ -314,13 +314,8 @@ class Collector:
 
     def _delete_all(self, phase: str, found: Sequence[str]) -> None:
         batches = [found[at : at + _BATCH] for at in range(0, len(found), _BATCH)]
-        for _ in spread(
-            self.backend.delete_many,
-            batches,
-            workers=4,
-            phase=f"deleting {phase}",
-            on_progress=self.on_progress,
-        ):
+        delete = self.backend.delete_many
+        for _ in spread(delete, batches, workers=4, phase=f"deleting {phase}", on_progress=self.on_progress):
             pass
 
     def _report(

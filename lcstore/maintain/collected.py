@@ -74,6 +74,11 @@ class CollectReport:
         """Whether anything went."""
         return any((self.deleted_objects, self.deleted_states, self.deleted_marks, self.deleted_leftovers))
 
+    @property
+    def wrong(self) -> str:
+        """What is wrong, in words: always "", as whatever stops a collection is raised."""
+        return ""
+
     def __str__(self) -> str:
         """Return one line for a log."""
         went = (

@@ -1,4 +1,4 @@
-"""All stores below a place in one call: maintained or verified, here or on a cluster, copied, unretired."""
+"""All stores below a place in one call: maintained, verified, collected, unretired, copied."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from lcstore.copying.copy import CopyReport, copy_store
 from lcstore.copying.receiving import check_apart
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
 from lcstore.index.kinds import is_store
+from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.unretire import UnretireReport
 from lcstore.retention.base import Retention
 from lcstore.retention.parse import as_rule
@@ -29,9 +30,11 @@ from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import open_backend
 from lcstore.store.nightly import MaintainReport
 from lcstore.store.opening import open_store
+from lcstore.store.store import Store
 from lcstore.store.whole import copy
+from lcstore.units import parse_seconds
 
-R = TypeVar("R", MaintainReport, VerifyReport, CopyReport, UnretireReport)
+R = TypeVar("R", MaintainReport, VerifyReport, CopyReport, CollectReport, UnretireReport)
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,8 @@ def maintain_below(
         `keep` is no rule; something to leave out is not there; workers see nothing of this process's memory.
     """
     call = partial(
-        _maintain,
+        _tend,
+        Store.maintain,
         keep=as_rule(keep),
         threads=1 if threads is None and client is not None else threads,
         dry_run=dry_run,
@@ -125,6 +129,31 @@ def maintain_below(
         level=level,
     )
     return _each(url, storage_options, "maintain", lambda *_: call, client, on_progress, on_done, leave_out)
+
+
+def collect_below(
+    url: str | os.PathLike[str],
+    *,
+    leave_out: Sequence[str] = (),
+    grace: float | str | None = None,
+    run_is_dead: bool = False,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+    on_done: OnDone[CollectReport] | None = None,
+) -> list[Tended[CollectReport]]:
+    """Delete what no kept state needs in every store below a place, as `Store.collect` does in one.
+
+    Parameters
+    ----------
+    url, leave_out, storage_options, on_progress, on_done
+        As for `maintain_below`, which raises the same.
+    grace, run_is_dead, dry_run
+        As for `Store.collect`. A store with a run that may be alive has that error as its `problem`.
+    """
+    seconds = parse_seconds(grace) if isinstance(grace, str) else grace
+    call = partial(_tend, Store.collect, grace=seconds, run_is_dead=run_is_dead, dry_run=dry_run)
+    return _each(url, storage_options, "collect", lambda *_: call, None, on_progress, on_done, leave_out)
 
 
 def unretire_below(
@@ -142,18 +171,11 @@ def unretire_below(
     Parameters
     ----------
     url, leave_out, storage_options, on_progress, on_done
-        As for `maintain_below`.
+        As for `maintain_below`, which raises the same.
     since, dry_run
         As for `Store.unretire`.
-
-    Raises
-    ------
-    NotFoundError
-        There is no store.
-    InvalidInputError
-        Something to leave out is not there.
     """
-    call = partial(_unretire, since=since, dry_run=dry_run)
+    call = partial(_tend, Store.unretire, since=since, dry_run=dry_run)
     return _each(url, storage_options, "unretire", lambda *_: call, None, on_progress, on_done, leave_out)
 
 
@@ -253,14 +275,10 @@ def _copy_as_it_lies(source: Backend, target: Backend, *, check: bool) -> CopyRe
     return copy_store(patient(source, None, None), patient(target, None, None), check=check)
 
 
-def _maintain(backend: Backend, *, threads: int | None, dry_run: bool, **how: Any) -> MaintainReport:
+def _tend(do: Callable[..., R], backend: Backend, *, dry_run: bool, threads: int | None = 1, **how: Any) -> R:
+    """Do to a store what a method of stores does."""
     with open_store(backend, "r" if dry_run else "r+", threads=threads) as store:
-        return store.maintain(dry_run=dry_run, **how)
-
-
-def _unretire(backend: Backend, *, dry_run: bool, **how: Any) -> UnretireReport:
-    with open_store(backend, "r" if dry_run else "r+", threads=1) as store:
-        return store.unretire(dry_run=dry_run, **how)
+        return do(store, dry_run=dry_run, **how)
 
 
 def _verify(backend: Backend, *, level: Level, **how: Any) -> VerifyReport:

@@ -250,8 +250,8 @@ class Answer:
             return self._nearest()
         self.next = f"lcstore ls {self.quoted}"
         names = ", ".join(below[:_MOST_STORES]) + ", ..." * (len(below) > _MOST_STORES)
-        every = "`ls`, `stats`, `verify`, `cp`, `maintain` and `unretire` take all that are below"
-        return f"there is no store here, but below: {names} ({every})"
+        every = "`ls`, `stats`, `verify`, `cp`, `maintain`, `collect` and `unretire`"
+        return f"there is no store here, but below: {names} ({every} take all that are below)"
 
     def _nearest(self) -> str:
         """Return what may have been meant by a URL where there is nothing."""

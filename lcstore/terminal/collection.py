@@ -6,14 +6,17 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from lcstore.terminal.answer import Answer
 from lcstore.terminal.table import Table, size
 from lcstore.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from lcstore.maintain.collected import CollectReport
+    from lcstore.maintain.sizing import Forecast
 
 #: Seconds by which clocks may differ, and nobody need hear of it.
 _AHEAD: Final = 60
+NOTHING: Final = "Nothing to collect: kept states need all that is there."
 
 
 def collection(report: CollectReport) -> Iterator[Table | str]:
@@ -34,13 +37,20 @@ def collection(report: CollectReport) -> Iterator[Table | str]:
         shown.row("bytes of that", size(report.waiting_bytes))
     shown.row("states that stay", report.kept_states)
     yield shown
-    if report.silence is not None and not report.silence.is_enough:
-        from lcstore.maintain.dead import not_yet
-
-        yield f"Note: now --apply would be refused: {not_yet(report.silence)}."
+    if too_early := refusal(report):
+        yield f"Note: {too_early}."
     elif report.silence is not None and math.isfinite(report.silence.seconds):
         passed, needed = _long(report.silence.seconds), _long(report.silence.needed)
         yield f"Nothing was saved for {passed} ({needed} is asked for), nor stored while this looked."
+
+
+def refusal(report: CollectReport) -> str:
+    """Return why --apply would be refused now; "" where it would not be."""
+    if report.silence is None or report.silence.is_enough:
+        return ""
+    from lcstore.maintain.dead import not_yet
+
+    return f"now --apply would be refused: {not_yet(report.silence)}"
 
 
 def goes_by(report: CollectReport) -> tuple[int, int, int, int]:
@@ -77,6 +87,43 @@ def later(report: CollectReport) -> Iterator[str]:
             f"The time of a condemnation lies {_long(ahead)} ahead: a clock was wrong, or is. Set it right, "
             "and have the files of condemned/ bear the time of now (`touch`): their grace begins then."
         )
+
+
+def goes(report: CollectReport) -> bool:
+    """Return whether anything goes, now or later."""
+    return any((*goes_by(report), report.waiting))
+
+
+def is_stuck(report: CollectReport) -> bool:
+    """Return whether nothing goes though states were let go of."""
+    return report.retired_states > 0 and not goes(report)
+
+
+def next_of(answer: Answer, report: CollectReport, seen: Forecast | None, given: str) -> list[str]:
+    """Return what follows a collection; `given` are its options as they are typed."""
+    command = f"lcstore collect {answer.quoted}{given} --apply"
+    if not goes(report):
+        more = _room_for_more(answer, report, seen) if is_stuck(report) else ()
+        return [NOTHING, *later(report), *more]
+    if report.dry_run:
+        return [*later(report), f"Nothing was changed. To do it: {command}"]
+    return [*later(report), *[f"Then: {command}"][: report.waiting]]
+
+
+def _room_for_more(answer: Answer, report: CollectReport, seen: Forecast | None) -> Iterator[str]:
+    """Yield how to free what kept states need of those that were let go of, or that nothing frees it."""
+    url, let_go = answer.quoted, f"{counted(report.retired_states, 'state')} let go of"
+    if seen is not None and seen.compaction_frees <= 0:
+        yield (
+            f"Nothing more can be freed: kept states are read over {let_go}, and what a compaction would put "
+            "in the place of theirs takes no less."
+        )
+        return
+    yield (
+        f"Of {let_go} they need the bytes, as deltas to them. First: lcstore compact {url}; then collect "
+        "again. In between that takes up to one full state for each line of training that is kept"
+    )
+    yield f"Where there is no room for it: lcstore cp {url} TO; then lcstore rm {url} --apply"
 
 
 def _long(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The stores below a place, as ``maintain``, ``unretire``, ``verify`` and ``cp`` tell what came of each."""
+"""The stores below a place, as ``maintain``, ``collect``, ``verify`` and others tell what came of each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lcstore.errors import CorruptionError
+from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.terminal.answer import Answer
 from lcstore.terminal.broughtback import ANEW
+from lcstore.terminal.collection import NOTHING, goes, is_stuck, refusal
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
     from lcstore.copying.copy import CopyReport
+    from lcstore.maintain.collected import CollectReport
     from lcstore.maintain.unretire import UnretireReport
     from lcstore.store.below import Tended
     from lcstore.store.nightly import MaintainReport
@@ -105,6 +107,68 @@ def _of_all(
         yield f"{column}{size(waiting)} more go a grace after they {'are' if dry_run else 'were'} condemned."
     if dry_run and any(report.retained and report.retained.retired for report in reports):
         yield "What is let go of now is condemned by the next run, and freed by one a grace later."
+
+
+def tell_collected(
+    answer: Answer, tended: Sequence[Tended[CollectReport]], given: str, *, dry_run: bool
+) -> None:
+    """Tell what a collection freed; exit with status 1 where it failed in a store.
+
+    Parameters
+    ----------
+    tended
+        What came of each store.
+    given
+        The options, as they are typed.
+    dry_run
+        Whether it was only shown.
+    """
+
+    command = f"lcstore collect {answer.quoted}{given}"
+    is_refused = "--grace" in given and "--run-is-dead" not in given
+
+    def cells(report: CollectReport) -> tuple[object, ...]:
+        waiting = size(report.waiting_bytes) if report.waiting else ""
+        return size(report.deleted_bytes), waiting, report.deleted_states
+
+    def then(one: Tended[CollectReport]) -> str:
+        if is_refused and isinstance(one.problem, InvalidInputError):  # too short for a run that may live
+            return f"{command} --run-is-dead{' --apply' * (not dry_run)}"
+        return "lcstore verify {url}" if isinstance(one.problem, CorruptionError) else ""
+
+    some = any(one.report is not None and goes(one.report) for one in tended)
+    columns = ("to be freed" if dry_run else "freed", "later", "states")
+    again = f"{command} --apply"
+    more = [*_of_collections(answer, tended, again, dry_run=dry_run)]
+    _tell(answer, tended, columns, cells, then, again if dry_run and some else "", more=more)
+
+
+def _of_collections(
+    answer: Answer, tended: Sequence[Tended[CollectReport]], again: str, *, dry_run: bool
+) -> Iterator[str]:
+    """Yield what is said of all collections together: bytes, when the rest goes, what frees more."""
+    reports = {one.url: one.report for one in tended if one.report is not None}
+    if reports and not any(map(goes, reports.values())):
+        yield NOTHING
+    elif reports:
+        freed = size(sum(report.deleted_bytes for report in reports.values()))
+        gone = counted(sum(report.deleted_states for report in reports.values()), "state")
+        yield f"{'To be freed' if dry_run else 'Freed'}: {freed} in all, {gone}."
+    refused = [(url, said) for url, report in reports.items() if (said := refusal(report))]
+    full = "no room: a later collect condemns what else goes"
+    yield from _noted(refused + [(url, full) for url, report in reports.items() if report.uncondemned])
+    lost = sum(report.condemned_states for report in reports.values())
+    if dry_run and lost:
+        back = f"`lcstore unretire {answer.quoted}` can bring back {counted(lost, 'state')} of that"
+        yield f"Until a run with --apply, {back}, and none later."
+    waiting = sum(report.waiting_bytes for report in reports.values())
+    if waiting:
+        yield f"{size(waiting)} more go a grace after they {'are' if dry_run else 'were'} condemned."
+    if any(map(is_stuck, reports.values())):
+        shows = f"lcstore maintain {answer.quoted} --keep RULE"
+        yield f"Kept states are read over some that were let go of. What a compaction frees of that: {shows}"
+    if not dry_run and any(report.waiting for report in reports.values()):
+        yield f"Then: {again}"
 
 
 def tell_unretired(answer: Answer, tended: Sequence[Tended[UnretireReport]], again: str) -> None:

@@ -176,9 +176,9 @@ def test_ls_of_a_store_of_which_all_was_let_go(saved, tmp_path):
 
 def test_stores_in_the_folder_are_named(saved):
     folder = str(Path(saved).parent)
-    result = call("collect", folder)
+    result = call("compact", folder)
     assert result.exit_code == 1
-    every = "(`ls`, `stats`, `verify`, `cp`, `maintain` and `unretire` take all that are below)"
+    every = "(`ls`, `stats`, `verify`, `cp`, `maintain`, `collect` and `unretire` take all that are below)"
     said = f"there is no store here, but below: {saved} {every}. Next: lcstore ls {folder}"
     assert said in result.stderr
 

@@ -654,7 +654,8 @@ def snippets(language: str) -> list[str]:
 
 def test_the_commands_of_the_document(filled, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(filled["slow"], Path("runs/gpt"))
+    for place in ("runs/gpt", "sweep/a", "sweep/b"):
+        shutil.copytree(filled["slow"], Path(place))
     lines = [line for snippet in snippets("sh") for line in snippet.splitlines() if line]
     assert len(lines) > 10
     # Showing comes before doing, and bringing a state back before the collect that makes it too late.
@@ -669,7 +670,7 @@ def test_the_commands_of_the_document(filled, tmp_path, monkeypatch):
         run_id = other.info(other.save(5, {"other": np.zeros(3)}).node).run_id
     for line in lines:
         if "--run" in line:
-            for path in Path("runs").rglob("*"):
+            for path in Path().rglob("*"):
                 os.utime(path, (1e9, 1e9))
         words = shlex.split(line)
         assert words[0] == "lcstore"
