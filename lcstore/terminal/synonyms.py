@@ -60,6 +60,8 @@ _OPTIONS: Final = {
 _USAGE: Final = {
     "import": "name the files, and after them the store: lcstore import FILES... STORE",
     "report": "the page is named so: lcstore report URL -o FILE",
+    "rm": "it takes one store; of several, this shows what would go, and deletes it with --apply behind "
+    '"$url": for url in URL ...; do lcstore rm "$url"; done',
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -202,3 +203,13 @@ def test_a_state_is_no_whole_store(url, tmp_path):
 @pytest.mark.parametrize("arguments", [["cp"], ["cp", "x"], ["rm"], ["rm", "x", "y"]])
 def test_wrong_usage(arguments):
     assert call(*arguments).exit_code == 2
+
+
+def test_rm_of_several_stores_names_the_loop(url):
+    """A shell completes a glob to many."""
+    before = contents(url)
+    result = call("rm", url, f"{url} 2", "--apply", "--json")
+    assert result.exit_code == 2
+    said = json.loads(result.stdout)["error"]["message"]
+    assert f'for url in {shlex.quote(url)} ...; do lcstore rm "$url"; done' in said
+    assert contents(url) == before
