@@ -310,7 +310,7 @@ def _further(beside: _Beside, the_others: str) -> str:
     if change.times < far:  # as before a lull
         return ""
     at_once = change.at_once < max(_MORE, 1 / change.others_at_once)  # or it is the others that fell
-    if at_once and (change.own < _MORE or change.others <= _LITTLE):
+    if at_once and (change.own < max(_MORE, 1 / change.others) or change.others <= _LITTLE):
         return beside.it_is_others(change, "goes on while most layers have slowed down")
     times = _than(change.times, "it used to")
     at_most = f" ({change.times / parts[-1] * parts.max():.3g} at most)" * (change.times < _FAR)
