@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format.labels import check_choice
@@ -11,6 +12,17 @@ from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import NodeName
 from lcstore.index.resolve import check_run
 from lcstore.read.reader import Reader
+
+
+class _Measured(Protocol):
+    """What was measured of a state, and which commit it is."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def run(self) -> int: ...
 
 
 def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -> NodeName:
@@ -53,7 +65,20 @@ def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -
 
 
 def _best_of(records: Sequence[NodeRecord], metric: str, mode: str, where: str) -> int:
-    """Return the place of the best record; `where` they are from, for the message that there is none.
+    """Return the place of the best record; `where` they are from, for the message that there is none."""
+    place = place_of_best(records, metric, mode)
+    if place is None:
+        known = {name for record in records for name in record.metrics}
+        why = f"no step{where} has a metric {metric!r}"
+        if metric in known:
+            why = f"metric {metric!r} is NaN or infinite at every step{where}"
+        others = ", ".join(map(repr, sorted(known - {metric})))
+        raise NotFoundError(f"{why}; there are {others}" if others else f"{why}{', or any' * (not known)}")
+    return place
+
+
+def place_of_best(states: Sequence[_Measured], metric: str, mode: str) -> int | None:
+    """Return the place of the best of some states, or None where no value is finite.
 
     Only finite values win; of equals the later commit does.
 
@@ -61,15 +86,8 @@ def _best_of(records: Sequence[NodeRecord], metric: str, mode: str, where: str) 
     """
     sign = -1 if mode == "min" else 1
     ranked = [
-        ((sign * record.metrics[metric], record.seq, record.run), place)
-        for place, record in enumerate(records)
-        if metric in record.metrics and math.isfinite(record.metrics[metric])
+        ((sign * state.metrics[metric], state.seq, state.run), place)
+        for place, state in enumerate(states)
+        if metric in state.metrics and math.isfinite(state.metrics[metric])
     ]
-    if not ranked:
-        known = {name for record in records for name in record.metrics}
-        why = f"no step{where} has a metric {metric!r}"
-        if metric in known:
-            why = f"metric {metric!r} is NaN or infinite at every step{where}"
-        others = ", ".join(map(repr, sorted(known - {metric})))
-        raise NotFoundError(f"{why}; there are {others}" if others else f"{why}{', or any' * (not known)}")
-    return max(ranked, key=lambda pair: pair[0])[1]
+    return max(ranked, key=lambda pair: pair[0])[1] if ranked else None

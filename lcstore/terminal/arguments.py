@@ -75,6 +75,10 @@ Glob: TypeAlias = Annotated[
 Run: TypeAlias = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help="Only states of this run, by number or id.")
 ]
+BestBy: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--best", metavar="METRIC", help="The best state of each store, or run: loss, acc:max."),
+]
 Keep: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--keep", metavar="RETENTION", help="What to keep: 'latest:3 | every:1000'; repeatable."),

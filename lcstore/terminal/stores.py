@@ -13,6 +13,7 @@ import typer
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError
 from lcstore.terminal.answer import Answer
+from lcstore.terminal.bests import Best, By, best_first, best_of, best_table, check_bests, told_best
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ _MOST_BROKEN = 20
 
 @dataclass(frozen=True)
 class Found:
-    """A store: its runs, steps, latest state, and bytes of weights as far as names tell them."""
+    """A store: its runs, steps, latest state, and bytes of weights as far as names tell them; its best state.
+
+    With a best state, the problem may be of some of the others.
+    """
 
     url: str
     runs: int = 0
@@ -37,6 +41,7 @@ class Found:
     latest_step: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     bytes_weights: int | None = None
+    best: Best | None = None
     problem: str | None = None
 
 
@@ -98,11 +103,20 @@ def _tell_inside(answer: Answer) -> None:
         )
 
 
-def list_stores(answer: Answer, urls: list[str], *, fast: bool) -> None:
-    """Show some stores, by names alone if `fast`; exit with status 1 if one of them cannot be listed."""
-    found = _each(answer, partial(_look, answer, fast), urls)
-    answer.give({"url": answer.url, "stores": found}, _shown(answer, found))
-    _tell_broken(answer, found, "listed")
+def list_stores(answer: Answer, urls: list[str], *, fast: bool, by: By | None) -> None:
+    """Show some stores, by names alone if `fast`; exit with status 1 if one of them cannot be listed.
+
+    With `by`, the best state of each is shown, the best store first.
+    """
+    found = _each(answer, partial(_look, answer, fast, by), urls)
+    if by is not None:
+        found = best_first(found, by)
+        lacking = [one for one in found if one.best is None and one.problem is None]
+        known = {name for one in found for name in one.metrics}
+        check_bests(answer, by, [one.url for one in lacking], known, some=len(lacking) < len(found))
+    shown = _shown(answer, found) if by is None else _shown_bests(answer, found, by)
+    answer.give({"url": answer.url, "stores": found}, shown)
+    _tell_broken(answer, found, "listed" if by is None else "listed whole")
 
 
 def count_stores(answer: Answer, urls: list[str]) -> None:
@@ -130,22 +144,28 @@ def _tell_broken(answer: Answer, found: list[F], wanted: str) -> None:
         raise typer.Exit(1)
 
 
-def _look(answer: Answer, fast: bool, url: str) -> Found:
+def _look(answer: Answer, fast: bool, by: By | None, url: str) -> Found:
     import lcstore
 
     try:
         with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
-            states = store.states(records=False)
+            states = store.states(records=by is not None)
             lost = "" if states or store.states(records=False, retired=True) else lost_of(store)
             latest = next((state for state in states if state.latest), None)
-            metrics = {} if latest is None or fast else store.info(latest.node).metrics
+            metrics = {} if latest is None else latest.metrics
+            if by is None and latest is not None and not fast:
+                metrics = store.info(latest.node).metrics
     except LcstoreError as error:
         return Found(url, problem=str(error))
     if lost:
         return Found(url, problem=f"{lost}. Next: lcstore verify {shlex.quote(url)}")
     nbytes = sum(state.bytes_weights or 0 for state in states)
     steps, runs = len({state.step for state in states}), len({state.run_id for state in states})
-    return Found(url, runs, steps, None if latest is None else latest.step, metrics, nbytes or None)
+    best = None if by is None else best_of(states, by)
+    problem = next((one.problem for one in states if one.problem is not None), None)
+    wrong = None if problem is None else f"{problem}. Next: lcstore verify {shlex.quote(url)}"
+    step = None if latest is None else latest.step
+    return Found(url, runs, steps, step, metrics, nbytes or None, best, wrong)
 
 
 def _count(answer: Answer, url: str) -> Counted:
@@ -224,6 +244,18 @@ def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
         f"{counted(len(found), 'store')} below {answer.url}; lcstore stats counts the bytes of each, and "
         "lcstore ls URL lists the states of one."
     )
+
+
+def _shown_bests(answer: Answer, found: list[Found], by: By) -> Iterator[Table | str]:
+    rows = [(one.url, one.best, _problem_text(one)) for one in found]
+    yield best_table("store", rows, by)
+    yield f"{counted(len(found), 'store')} below {answer.url}{told_best(found[0].url, found[0].best, by)}"
+
+
+def _problem_text(one: Found) -> str:
+    if one.problem is None:
+        return ""
+    return "not all of it" if one.steps else "cannot be listed"
 
 
 def metrics_text(metrics: dict[str, float]) -> str:

@@ -50,6 +50,7 @@ _OPTIONS: Final = {
     **dict.fromkeys(("--sort", "--filter"), "--json, which prints all there is, for a tool that sorts it"),
     "--dry-run": "leave --apply out, so that it is only shown",
     "--grace": "where no run is left, this frees space: lcstore collect URL --grace 0 --run-is-dead --apply",
+    "ls --sort": "lcstore ls URL --best METRIC, which has the best store or run first; --json has all",
     "pin --run": "lcstore ls URL --retired --run RUN names its states, and lcstore pin URL@NODE brings one "
     "back, for as long as it stays pinned",
     "--all": "--retired, which also lists what was let go of: all else is listed anyway",

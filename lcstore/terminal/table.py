@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final
@@ -168,3 +169,13 @@ def brief(value: object, most: int) -> str:
     """Return what Python calls a value, in `most` characters or fewer."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def brief_ids(nodes: list[str]) -> dict[str, str]:
+    """Return as much of each id as names it: a number alone would be a step."""
+    begun = Counter(node[:size] for node in nodes for size in range(8, 33))
+
+    def names(text: str) -> bool:
+        return begun[text] == 1 and not text.isdigit()
+
+    return {node: next(filter(names, (node[:size] for size in range(8, 33))), node) for node in nodes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -81,7 +82,7 @@ def _side(node: Node, wanted: Wanted, walker: Walker) -> Compared:
     squares, shards = squared_errors(node), node.layout.shards
     errors = [float(squares[list(shards[t])].sum()) for t in part.tensors]
     return Compared(
-        Side(walker.reader.url, node.record.step, node.name.node, node.record.run),
+        _told(walker.reader.url, node),
         node,
         {name: specs[place] for name, place in found.places.items()},
         {name: values[part.tensors[place]] for name, place in found.places.items()},
@@ -89,6 +90,11 @@ def _side(node: Node, wanted: Wanted, walker: Walker) -> Compared:
         {name: errors[place] for name, place in found.places.items()},
         frozenset(found.ties),
     )
+
+
+def _told(url: str, node: Node) -> Side:
+    record = node.record
+    return Side(url, record.step, node.name.node, record.run, dict(record.metrics), deepcopy(record.metadata))
 
 
 def compare(a: Compared, b: Compared, executor: Executor) -> Diff:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from lcstore.dtypes import dtype_from_name
+from lcstore.format.labels import flat
 from lcstore.state.frameworks import family_of
 from lcstore.state.names import Name, parse_name
 from lcstore.state.roles import is_optimizer
 
 #: So small a part of a tensor is what its grid rounds off.
 _ROUNDED: Final = 1e-5
+#: Characters of a value that are told.
+_MOST_TEXT: Final = 60
 
 #: The columns of a table of differences that are numbers.
 NUMBERS: Final = ("relative", "error", "growth", "norm", "changed", "largest")
@@ -23,12 +26,22 @@ Status: TypeAlias = Literal["same", "changed", "reshaped", "retyped", "added", "
 
 @dataclass(frozen=True)
 class Side:
-    """One of the states compared: where it is, which it is, and the number of the run that saved it."""
+    """One of the states compared: where it is, which it is, and what its record says.
+
+    Attributes
+    ----------
+    url, step, node, run
+        Its store, its step, its node, and the number of the run that saved it.
+    metrics, metadata
+        As given to `save`.
+    """
 
     url: str
     step: int
     node: str
     run: int
+    metrics: Mapping[str, float] = field(default_factory=dict, compare=False)
+    metadata: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -174,6 +187,12 @@ class Diff:
             )
         return said
 
+    def said_of_labels(self) -> list[str]:
+        """Return a line for each metric, and for each value of metadata, that differs."""
+        a, b = self.a, self.b
+        metadata = dict(flat(a.metadata)), dict(flat(b.metadata))
+        return [*_differing("metric", a.metrics, b.metrics), *_differing("metadata", *metadata)]
+
     def __str__(self) -> str:
         before, after = self.steps
         head = f"{self.a.url}@{before} to {self.b.url}@{after}"
@@ -187,9 +206,17 @@ class Diff:
             numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:-1], strict=True))
             lines.append(f"{name.ljust(widths[0])}  {numbers}  {note}".rstrip())
         changed = (f"{path}: {before!r} to {after!r}" for path, (before, after) in self.values.items())
-        return "\n".join([head, *lines, *changed, *self.said_of_same()])
+        return "\n".join([head, *lines, *changed, *self.said_of_same(), *self.said_of_labels()])
 
     __repr__ = __str__  # the fields of a thousand tensors are no answer at a prompt or in a notebook
+
+
+def _differing(what: str, before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[str]:
+    for name in {**before, **after}:
+        texts = [repr(side[name]) if name in side else "none" for side in (before, after)]
+        if len({*texts}) > 1:
+            shown = (text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..." for text in texts)
+            yield f"{what} {name}: {' to '.join(shown)}"
 
 
 def is_quantity(path: Name, one: TensorDiff) -> bool:

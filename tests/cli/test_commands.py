@@ -24,7 +24,6 @@ from kit.commands import call, document
 
 import lcstore
 from lcstore.cli.commands.look import show
-from lcstore.cli.commands.look.ls import _brief_ids
 from lcstore.cli.commands.trouble import verify as trouble
 from lcstore.compiling import jit
 from lcstore.format import keys
@@ -34,7 +33,7 @@ from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
 from lcstore.store import below, opening, whole
 from lcstore.terminal import packages, printing
-from lcstore.terminal.table import Table
+from lcstore.terminal.table import Table, brief_ids
 
 EVERY = ("ls", "show", "verify", "stats", "doctor")
 
@@ -119,7 +118,7 @@ def test_the_beginning_of_an_id_is_no_number():
     digits, other, alike = "1" * 12 + "a" + "0" * 19, "1" * 12 + "b" + "0" * 19, "f" * 32
     number = "2" * 32
     brief = {digits: digits[:13], other: other[:13], alike: "f" * 8, number: number}
-    assert _brief_ids([*brief]) == brief
+    assert brief_ids([*brief]) == brief
 
 
 def test_ls_breaks_no_word_in_a_narrow_terminal(saved, monkeypatch):

@@ -127,3 +127,22 @@ def test_two_bare_steps_are_told_how_to_be_written(saved):
     result = call(saved, "1", "2")
     assert result.exit_code == 2
     assert "@1 @2" in " ".join(result.stderr.split())
+
+
+def test_what_differs_of_metrics_and_metadata_is_told(tmp_path):
+    given = [
+        ({"loss": 0.5, "nan": np.nan}, {"optim": {"lr": 0.01, "wd": 0}, "seed": 3}),
+        ({"loss": 0.4, "nan": np.nan, "acc": 0.75}, {"optim": {"lr": 0.003, "wd": 0}, "seed": 3}),
+    ]
+    with lcstore.open(tmp_path / "run", policy="lossless") as store:
+        for step, (metrics, metadata) in enumerate(given):
+            store.save(step, {"model": {"a": np.ones(8)}}, metrics=metrics, metadata=metadata)
+        found = store.diff(0, 1)
+        assert not found
+        assert store.diff(0, 0).a == store.diff(0, 0).b
+    said = ["metric loss: 0.5 to 0.4", "metric acc: none to 0.75", "metadata optim.lr: 0.01 to 0.003"]
+    assert str(found).splitlines()[-3:] == said
+    assert call(f"{tmp_path}/run@0", "@1").stdout.splitlines()[-3:] == said
+    sides = document(f"{tmp_path}/run@0", "@1")
+    assert [sides[name]["metadata"] for name in "ab"] == [metadata for _, metadata in given]
+    assert [sides[name]["metrics"]["loss"] for name in "ab"] == [0.5, 0.4]

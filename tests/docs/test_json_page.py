@@ -20,6 +20,7 @@ from lcstore.cli.app import app
 CALLS = {
     "lcstore ls URL": "ls runs/a",
     "lcstore ls URL --runs": "ls runs/a --runs",
+    "lcstore ls URL --best METRIC": "ls runs/a --best loss",
     "lcstore ls PREFIX": "ls runs",
     "lcstore show URL@STEP": "show runs/a@10",
     "lcstore diff URL@STEP @STEP": "diff runs/a@0 @10",

@@ -56,7 +56,8 @@ def diff(
 ) -> None:
     """Compare two states, tensor by tensor; the most changed first, optimizers and counters last.
 
-    Those that restore the same are counted, and how many of these may differ by their errors.
+    Those that restore the same are counted, and how many of these may differ by their errors. What differs of
+    their metrics and metadata stands below.
     """
     url, a = split_at(first)
     if a is None and glob is not None and second.isdecimal() and glob.isdecimal():
@@ -143,6 +144,7 @@ def _tables(found: Diff, differing: list[TensorDiff], limit: int | None) -> Iter
         for path, (before, after) in found.values.items():
             values.row(path, brief(before, 60), brief(after, 60))
         yield values
+    yield from found.said_of_labels()
 
 
 def _cells(one: TensorDiff) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +11,10 @@ import typer
 from lcstore.graph.lines import backwards
 from lcstore.index.gone import all_gone
 from lcstore.terminal.answer import Answer, answering
-from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
+from lcstore.terminal.arguments import AsJson, BestBy, Options, Pairs, Run, Url, as_run
+from lcstore.terminal.bests import by_of, give_bests
 from lcstore.terminal.stores import below_of, list_stores, lost_of, metrics_text
-from lcstore.terminal.table import Table, counted, size
+from lcstore.terminal.table import Table, brief_ids, counted, size
 
 if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
@@ -44,6 +45,7 @@ def ls(
         bool, typer.Option("--retired", help="Also those that were let go of and are still there.")
     ] = False,
     runs: Annotated[bool, typer.Option("--runs", help="The runs, and the steps that each saved.")] = False,
+    best: BestBy = None,
     run: Run = None,
     as_json: AsJson = False,
     options: Options = None,
@@ -54,19 +56,22 @@ def ls(
     `error` is how far restored weights are off, in units of how far they move from save to save, by a sample
     of each tensor: it may miss what a few weights do. Anchors and exact states have none.
 
+    --best shows the best state of each store, or of each run of one, with what differs of their metadata.
+
     Where states share a step, the beginnings of their nodes' ids tell them apart: URL@ID names one. Stores
     are looked for eight folders deep. What has no room in the terminal is left out, and told: --json has all.
     """
+    by = by_of(best, alone=not (fast or limit or retired))
     with answering(url, as_json, options, pairs) as answer:
         below = below_of(answer)
         if below:
-            list_stores(answer, below, fast=fast)
+            list_stores(answer, below, fast=fast, by=by)
             return
         words = "reading records (--fast reads names only)"
         with answer.store() as store, answer.progress(words) as on_progress:
             found = store.states(
                 run=run and as_run(run),
-                records=not (fast or runs),
+                records=best is not None or not (fast or runs),
                 limit=limit,
                 retired=retired,
                 on_progress=on_progress,
@@ -76,7 +81,9 @@ def ls(
             lost = "" if found or every else lost_of(store)
         columns = _FAST if fast else _COLUMNS
         shown = _table(found, columns, named=retired) if found else [_why_none(answer, hidden, lost)]
-        if runs:
+        if by is not None and found:
+            give_bests(answer, found, by, run)
+        elif runs:
             rows = _runs(found, every)
             answer.give({"url": url, "runs": rows}, [_run_table(rows)] if rows else shown)
         else:
@@ -164,7 +171,7 @@ def _table(found: list[Listed], columns: tuple[str, ...], *, named: bool) -> Ite
     shared = {run for run, those in ids.items() if len(those) > 1}
     if named or shared or len({state.step for state in found}) < len(found):
         columns = ("step", "node", *columns[1:])
-    brief = _brief_ids([state.node for state in found])
+    brief = brief_ids([state.node for state in found])
     shown = Table(*columns, right=_NUMBERS, spare=[name for name in _SPARE if name in columns], one_line=True)
     for state in found:
         cells = _cells(state) | {"node": brief[state.node]}
@@ -222,16 +229,6 @@ def _run_table(rows: list[dict[str, Any]]) -> Table:
             cells["from_step"] = _ORIGINS[row["from_is"]].format(row["from_step"])
         shown.row(*(cells[name] for name in names))
     return shown
-
-
-def _brief_ids(nodes: list[str]) -> dict[str, str]:
-    """Return as much of each id as names it: a number alone would be a step."""
-    begun = Counter(node[:size] for node in nodes for size in range(8, 33))
-
-    def names(text: str) -> bool:
-        return begun[text] == 1 and not text.isdigit()
-
-    return {node: next(filter(names, (node[:size] for size in range(8, 33))), node) for node in nodes}
 
 
 def _cells(state: Listed) -> dict[str, object]:
