@@ -159,6 +159,13 @@ def length_of_vector(role: Role, shape: tuple[int, ...]) -> int:
     return shape[0] if len(shape) == 1 and role.endswith("_moment") else 0
 
 
+def movable_in(tensors: Sequence[TensorSpec]) -> int:
+    """Return the size of what edges may add to, in weights, at least 1: four plain bytes count as one."""
+    weights = sum(spec.size for spec in tensors if spec.role == "weights")
+    plain = sum(spec.nbytes for spec in tensors if spec.role == "plain")
+    return max(1, weights + plain // 4)
+
+
 def check_shape(shape: Sequence[int]) -> int:
     """Return the number of elements of `shape`, or raise `LimitError`."""
     check(len(shape), MAX_DIMS, "number of dimensions of a tensor")

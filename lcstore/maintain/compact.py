@@ -18,10 +18,10 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan, Shortcut, plan, waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents
+from lcstore.layout.specs import movable_in
 from lcstore.maintain.diskfull import little_room
 from lcstore.maintain.latest import latest_reads
 from lcstore.maintain.making import Made, Maker, known_of, make_there
-from lcstore.maintain.verdict import movable_in
 from lcstore.read.reader import Reader
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import BLOCK, bytes_free
@@ -323,7 +323,7 @@ class Compactor:
         latest = self.index.graph.latest()
         if latest is None:
             return 1
-        return movable_in(self.index.layout(self.index.record(latest.node).layout))
+        return movable_in(self.index.layout(self.index.record(latest.node).layout).tensors)
 
 
 def _passed(shortcut: Shortcut) -> set[str]:

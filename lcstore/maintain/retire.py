@@ -26,10 +26,10 @@ from lcstore.index.resolve import lost_records
 from lcstore.index.standing import need_exact
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
+from lcstore.layout.specs import movable_in
 from lcstore.maintain.broken import broken_states
 from lcstore.maintain.diskfull import not_all_let_go
 from lcstore.maintain.redundant import redundant_of, with_room_of
-from lcstore.maintain.verdict import movable_in
 from lcstore.read.reader import Reader
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
@@ -290,7 +290,7 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
         own, exact, layout = record.edge.nbytes, record.exact, index.layout(record.layout)
         let_go = node in marks.inexact
         if record.layout not in anchors:  # states share it, and it may be of very many tensors
-            anchors[record.layout] = Sizes(movable_in(layout)).anchor
+            anchors[record.layout] = Sizes(movable_in(layout.tensors)).anchor
         found.append(
             Candidate(
                 node=node,

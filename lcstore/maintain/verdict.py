@@ -15,6 +15,7 @@ from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents, Stored
 from lcstore.index.needs import Needed, needed_arrays
 from lcstore.layout.layout import Layout
+from lcstore.layout.specs import movable_in
 from lcstore.maintain.broken import avoid, broken_states
 
 
@@ -59,6 +60,11 @@ class Verdict(NamedTuple):
     ways: set[str]
     kept: set[str]
 
+    def either(self, other: Verdict) -> Verdict:
+        """Return what is needed by this verdict or another."""
+        arrays, nodes, edges = self.arrays | other.arrays, self.nodes | other.nodes, self.edges | other.edges
+        return Verdict(arrays, nodes, edges, self.ways | other.ways, self.kept | other.kept)
+
     def keeps_array(self, stored: Stored, array: tuple[str, keys.Op]) -> bool:
         """Return whether an array has to stay."""
         return stored.edge in self.edges or (stored.edge, *array) in self.arrays
@@ -87,17 +93,19 @@ def judge_sparing(
 ) -> Verdict:
     """Find out what the kept states need, and those of some that were let go of, as far as they can be read.
 
+    What the kept ones need without the others is in it, too: compaction adds shortcuts as if those were gone.
     Errors as for `judge`, of kept states alone.
     """
-    graph = contents.graph
+    graph, found = contents.graph, judge(contents, layout, durability)
     going = {name.node for name in contents.marks.condemned if name.scope == markkeys.WHOLE_EDGE}
     spared = graph.hidden.intersection(lately, graph.nodes) - contents.impassable - going
+    if not spared:
+        return found
     graph.hidden -= spared
     try:
-        if spared:
-            unread = {node for node, _ in _unreachable(graph, spared)}
-            graph.hidden |= spared & (unread | broken_states(contents, layout).keys())
-        return judge(contents, layout, durability)
+        unread = {node for node, _ in _unreachable(graph, spared)}
+        graph.hidden |= spared & (unread | broken_states(contents, layout).keys())
+        return found.either(judge(contents, layout, durability))
     finally:
         graph.hidden |= spared
 
@@ -201,16 +209,8 @@ def objects_of(contents: Contents, scope: Scope) -> list[str]:
 def elements_of(contents: Contents, layout: Callable[[str], Layout]) -> int:
     """Return the size of the latest state, as `movable_in` counts it: plans go by it for all states."""
     latest = contents.graph.latest()
-    if latest is None:
-        return 1
-    return movable_in(layout(contents.stored[contents.own[latest.node]].layout))
-
-
-def movable_in(layout: Layout) -> int:
-    """Return the size of what edges may add to, in weights, at least 1: four plain bytes count as one."""
-    weights = sum(spec.size for spec in layout.tensors if spec.role == "weights")
-    plain = sum(spec.nbytes for spec in layout.tensors if spec.role == "plain")
-    return max(1, weights + plain // 4)
+    tensors = () if latest is None else layout(contents.stored[contents.own[latest.node]].layout).tensors
+    return movable_in(tensors)
 
 
 def _gone(contents: Contents) -> set[tuple[str, str, str]]:

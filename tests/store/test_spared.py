@@ -60,6 +60,17 @@ def test_a_second_night_soon_after_the_first_leaves_what_that_let_go_of():
     assert same(values(backend), before)
 
 
+@pytest.mark.parametrize("rule", ["latest:1", "latest:3 | every:4", "every:5"])
+def test_a_second_night_soon_after_the_first_has_nothing_to_write(rule):
+    """It condemned what the first had merged, as spared states made that needless, and merged it anew."""
+    backend = run_of(20)
+    with opened(backend, "r+") as store:
+        assert store.maintain(rule).compacted.added
+        nights = [store.maintain(rule) for _ in range(3)]
+        assert [night.compacted.added for night in nights] == [0, 0, 0]
+        assert [night.collected.condemned for night in nights[1:]] == [0, 0]
+
+
 @pytest.mark.parametrize(("ago", "spared"), [(0.9 * EIGHTH, True), (1.1 * EIGHTH, False), (-600, True)])
 def test_it_is_left_for_an_eighth_of_the_grace(ago, spared):
     backend = run_of()
