@@ -268,7 +268,8 @@ def test_what_is_only_shown_says_would(url):
             "maintain {url} --keep latest:3 --grace 0s",
             "lcstore collect {url} --grace 0 --run-is-dead --apply",
         ),
-        ("ls {url} --sort loss", "--json, which prints all"),
+        ("ls {url} --sort loss", "lcstore ls {url} --best METRIC"),
+        ("stats {url} --sort bytes", "--json, which prints all"),
         ("show {url} --step 50", "name the state after the store: {url}@STEP"),
         ("pin --run 1 {url}", "lcstore ls {url} --retired --run RUN"),
         (
