@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,6 +22,7 @@ from lcstore.garbage import garbage_waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.layout.layout import make_layout
 from lcstore.state.names import Name
+from lcstore.state.roles import is_optimizer
 from lcstore.state.tree import FlatState
 from lcstore.storage.backend import Backend
 from lcstore.track.policy import Policy
@@ -162,8 +163,7 @@ class EdgeWrite:
         }
         self.stats |= {"error": float(error)} if np.isfinite(error) else {}
         self.stats |= {"row_error": self.worst[0]} if self.worst is not None else {}
-        bad = not_finite(self.staged, self._off_grids())
-        self.stats |= {"not_finite": len(bad)} if bad else {}
+        self.stats |= {"not_finite": bad} if (bad := self._not_finite()) else {}
         leaves = self.staged.flat.leaves
         self.part = finish_part(self.written, self.draft, leaves, exact=self.staged.exact)
 
@@ -220,12 +220,15 @@ class EdgeWrite:
                 self.plain[spec.name] = _FINITE_SAVES
             reset.add(spec.name)
 
-    def _off_grids(self) -> Set[Name]:
-        """Return which weights are on no grid, so that nothing tells yet whether they are finite."""
+    def _not_finite(self) -> int:
+        """Return how many tensors of weights are not finite; what a grid holds is."""
         if self._quality.policy.error is not None:
-            return self.plain.keys()
-        entries = layout_entries(self.staged.flat, Policy(), frozenset())
-        return {entry.name for entry in entries if entry.role == "weights"}
+            return len(not_finite(self.staged, self.plain.keys()))
+        names = {name for name, _ in self.staged.flat.tensors if not is_optimizer(name)}
+        bad = {*not_finite(self.staged, names)}
+        # Which of them are weights is guessed from all names, which takes up to a quarter of a small save.
+        entries = layout_entries(self.staged.flat, Policy(), frozenset()) if bad else ()
+        return sum(entry.role == "weights" and entry.name in bad for entry in entries)
 
     def _comes_back_exactly(self) -> bool:
         """Return whether the edge alone gives back every bit."""
