@@ -36,8 +36,8 @@ _held: Final[list[Any]] = []
 #: What numba calls the places that one user can fill for all.
 _SHARED: Final = ("UserProvidedCacheLocator", "InTreeCacheLocator")
 _KEPT: Final = (
-    "kernels are compiled, which takes up to a minute and is kept for later processes: "
-    "`lcstore warm` does it beforehand"
+    "kernels that nothing has needed here before are compiled, which takes up to a minute "
+    "and is kept for later processes: `lcstore warm` does it beforehand"
 )
 _LOST: Final = "kernels are compiled, which takes up to a minute at each start, as they cannot be kept"
 

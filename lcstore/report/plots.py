@@ -117,11 +117,16 @@ class Plots:
         return text + self._legend(marks)
 
     def _marks(self, labels: Sequence[str]) -> dict[str, tuple[str | None, str | None]]:
-        """Return the colour of each line; without colours the digit that several are drawn with."""
+        """Return the colour of each line; without colours the letter that several are drawn with.
+
+        Digits would be taken for the numbers of runs.
+        """
         if self.colour:
             return {label: (colour, None) for label, colour in zip(labels, _COLOURS, strict=False)}
         several = len(labels) > 1
-        return {label: (None, str(place + 1) if several else None) for place, label in enumerate(labels)}
+        return {
+            label: (None, letter if several else None) for label, letter in zip(labels, "abcde", strict=False)
+        }
 
     def _legend(self, marks: Mapping[str, tuple[str | None, str | None]]) -> str:
         """Return what the lines stand for; nothing where there is one alone."""

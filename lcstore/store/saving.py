@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Final
@@ -22,7 +22,6 @@ from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import NodeRecord, StoreRecord
 from lcstore.layout.layout import Layout
-from lcstore.state.names import Name
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
 from lcstore.storage.jobs import telling, threads_behind
@@ -332,13 +331,13 @@ class Saving(Handle):
         skips = skip_below > 0 and not staged.exact and not staged.labels.tags
         if skips and self._writer.moved(staged) < skip_below:
             return self._writer.skipped(staged, started)
-        before, head, plain = self._writer.track.layout, self._writer.head, self._writer.plain
+        before, head = self._writer.track.layout, self._writer.head
+        self._looks_at_values |= not (self._writer.plain or self._writer.not_finite)
         own = head is not None and self._writer.is_own
         with staged.named(), self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started, kept=self.goes_on)
         self._look_at_names(before)
-        self._looks_at_values |= not plain
-        self._look_at_values(staged, self._writer.plain.keys() - plain)
+        self._look_at_values(info.step)
         assert self._writer.head is not None
         self._other_runs.saved(self._writer.head, anew=head is None)
         if own and head is not None and info.step <= head.step:
@@ -360,12 +359,11 @@ class Saving(Handle):
                 StepWarning,
             )
 
-    def _look_at_values(self, staged: Staged, unfit: Set[Name]) -> None:
-        """Warn once where weights that fit no grid any more are not even finite."""
-        said = not_finite_said(staged, unfit) if unfit and self._looks_at_values else None
-        if said is not None:
+    def _look_at_values(self, step: int) -> None:
+        """Warn once where weights are not finite any more."""
+        if self._writer.not_finite and self._looks_at_values:
             self._looks_at_values = False
-            warn(said, NotFiniteWarning)
+            warn(not_finite_said(step, self._writer.not_finite, self._writer.policy), NotFiniteWarning)
 
     def _look_at_names(self, before: Layout | None) -> None:
         """Warn once where names in a state, in the one before and in the policy do not meet."""

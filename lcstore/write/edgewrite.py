@@ -91,6 +91,8 @@ class EdgeWrite:
         What the record says of them, but for the layout; whole once `write` has run.
     plain
         As in `Quality`: tensors that are plain, as no grid holds their values, or held them lately.
+    not_finite
+        Weights that hold NaN or infinity; known once `write` has run.
     stats
         What the record says for reports.
     lag
@@ -117,6 +119,7 @@ class EdgeWrite:
         self.base = base
         self.plain = _still_plain(staged, quality.plain)
         self.part = PartBody()
+        self.not_finite: list[Name] = []
         self.stats: dict[str, int | float] = {}
         self.lag = math.nan
         self.worst: tuple[float, Name] | None = None
@@ -163,7 +166,8 @@ class EdgeWrite:
         }
         self.stats |= {"error": float(error)} if np.isfinite(error) else {}
         self.stats |= {"row_error": self.worst[0]} if self.worst is not None else {}
-        self.stats |= {"not_finite": bad} if (bad := self._not_finite()) else {}
+        self.not_finite = self._not_finite()
+        self.stats |= {"not_finite": len(self.not_finite)} if self.not_finite else {}
         leaves = self.staged.flat.leaves
         self.part = finish_part(self.written, self.draft, leaves, exact=self.staged.exact)
 
@@ -220,15 +224,16 @@ class EdgeWrite:
                 self.plain[spec.name] = _FINITE_SAVES
             reset.add(spec.name)
 
-    def _not_finite(self) -> int:
-        """Return how many tensors of weights are not finite; what a grid holds is."""
+    def _not_finite(self) -> list[Name]:
+        """Return which tensors of weights are not finite; what a grid holds is."""
         if self._quality.policy.error is not None:
-            return len(not_finite(self.staged, self.plain.keys()))
+            return not_finite(self.staged, self.plain.keys())
         names = {name for name, _ in self.staged.flat.tensors if not is_optimizer(name)}
-        bad = {*not_finite(self.staged, names)}
+        bad = not_finite(self.staged, names)
         # Which of them are weights is guessed from all names, which takes up to a quarter of a small save.
         entries = layout_entries(self.staged.flat, Policy(), frozenset()) if bad else ()
-        return sum(entry.role == "weights" and entry.name in bad for entry in entries)
+        weights = {entry.name for entry in entries if entry.role == "weights"}
+        return [name for name in bad if name in weights]
 
     def _comes_back_exactly(self) -> bool:
         """Return whether the edge alone gives back every bit."""

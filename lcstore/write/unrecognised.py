@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,8 @@ from lcstore.write.stage import Staged
 #: What is smaller is not worth a word.
 _LEAST_BYTES: Final = 1 << 16
 _SHOWN: Final = 3
+#: What values cost that no grid holds.
+_UNFIT: Final = ", and take that many bytes until two saves after they are finite again"
 
 
 @dataclass(frozen=True)
@@ -147,15 +149,12 @@ def not_finite(staged: Staged, names: Set[Name]) -> list[Name]:
     return [name for name, array in arrays if not math.isfinite(_largest(array))]
 
 
-def not_finite_said(staged: Staged, names: Set[Name]) -> str | None:
-    """Return what is to be said where weights of some names are not finite; None where they all are."""
-    bad = not_finite(staged, names)
-    if not bad:
-        return None
+def not_finite_said(step: int, bad: Sequence[Name], policy: Policy) -> str:
+    """Return what is to be said of weights that are not finite."""
     shown = ", ".join(repr(format_name(name)) for name in bad[:_SHOWN]) + ", ..." * (len(bad) > _SHOWN)
     return (
-        f"step {staged.step}: values of {shown} are not finite (NaN or infinite). They are kept as they are, "
-        "every bit, and take that many bytes until two saves after they are finite again; store.rewind goes "
+        f"step {step}: values of {shown} are not finite (NaN or infinite). They are kept as they are, "
+        f"every bit{_UNFIT if policy.error is not None else ''}; store.rewind goes "
         "back to a state before, and `lcstore diff` compares this step with that"
     )
 

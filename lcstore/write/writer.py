@@ -87,6 +87,8 @@ class Writer:
         self._doubtful = False
         #: Tensors of which late saves had values that no grid holds, as in `Quality`.
         self.plain: dict[Name, int] = {}
+        #: Weights of the head that hold NaN or infinity, where this handle saved it.
+        self.not_finite: list[Name] = []
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None
         self._touched = Touched()
@@ -115,7 +117,7 @@ class Writer:
         self._superseded.keep(head.node)
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
-        self.plain, self.sound = {}, sound
+        self.plain, self.not_finite, self.sound = {}, [], sound
         self._touched.forget()
         ended = head.run_id != self.run_id and head == self.index.graph.latest(head.run_id)
         self._superseded.take([head] if follows and ended else [], "it")
@@ -230,7 +232,7 @@ class Writer:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
         self.index.add(commit.name, commit.record, len(commit.data))  # whatever interrupts, it knows its head
         commit.write.accept()
-        self.plain = commit.write.plain
+        self.plain, self.not_finite = commit.write.plain, commit.write.not_finite
         self.head = commit.name
         self.sound, self._doubtful = commit.write.kept, True
 

@@ -209,8 +209,8 @@ def test_runs_are_told_apart_without_colours(run, tmp_path):
         for step in (60, 70):
             store.save(step, state, metrics={"loss": 9.0})
     shown = call("plot", url, "--metric", "loss").stdout.split("Metric: loss")[1]
-    assert "1: run 1" in shown
-    assert "2: run 2" in shown
+    assert "a: run 1" in shown
+    assert "b: run 2" in shown
 
 
 def test_thinning_keeps_ends_and_peaks():

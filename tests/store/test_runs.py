@@ -463,6 +463,32 @@ def test_weights_that_are_not_finite_are_told_of_once():
         assert np.array_equal(store.restore(3)["model"]["fc.weight"], weight, equal_nan=True)
 
 
+def test_values_too_large_for_a_grid_that_become_nan_are_told_of():
+    weight = np.full((64, 64), 3e38, np.float32)
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for step in range(3):
+                store.save(step, {"model": {"fc.weight": weight * np.float32(step / 2)}})
+        assert store._writer.plain
+        with pytest.warns(lcstore.NotFiniteWarning, match="step 3: values of 'model/fc.weight' are not"):
+            store.save(3, {"model": {"fc.weight": weight * np.float32(np.inf)}})
+
+
+def test_a_lossless_run_is_told_of_values_that_are_not_finite():
+    weight = np.ones((64, 64), np.float32)
+    with lcstore.open(MemoryBackend.fresh(), policy="lossless") as store:
+        store.save(0, {"model": {"fc.weight": weight}})
+        with pytest.warns(
+            lcstore.NotFiniteWarning, match="step 1: values of 'model/fc.weight' are not"
+        ) as told:
+            store.save(1, {"model": {"fc.weight": weight * np.float32(np.nan)}})
+        assert "until two saves after" not in str(told[0].message)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.save(2, {"model": {"fc.weight": weight * np.float32(np.nan)}})
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_of_weights_that_are_not_finite_nothing_else_is_said(first):
     """They are kept bit for bit for their values, and not for their names."""
