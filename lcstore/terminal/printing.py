@@ -93,7 +93,7 @@ def console_of(stream: Any) -> Console:
     from rich.console import Console
 
     # Made anew each time: tests, and callers of this as a library, put other streams in place.
-    return Console(file=stream)
+    return Console(file=stream, emoji=False)
 
 
 def plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 import lcstore
 from lcstore.errors import CorruptionError
-from lcstore.terminal.printing import plain
+from lcstore.terminal.printing import plain, print_styled
 
 
 @dataclass
@@ -35,6 +35,11 @@ class Told:
 )
 def test_what_is_told(value, said):
     assert plain(value) == said
+
+
+def test_a_name_with_colons_is_no_picture(capsys):
+    print_styled("no store is at runs/lr:100:b", "red", sys.stderr)
+    assert "runs/lr:100:b" in capsys.readouterr().err
 
 
 COMMANDS = [
