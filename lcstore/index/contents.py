@@ -125,9 +125,10 @@ class Contents:
         return set(self.graph.nodes) - self.graph.hidden
 
     def let_go_within(self, seconds: float) -> set[str]:
-        """Return the nodes that were let go of in so many last seconds; by a clock that is ahead, too."""
-        since = datetime.fromisoformat(utc_now()) - timedelta(seconds=seconds)
-        return {node for node, at in self.let_go.items() if seconds and at > since}
+        """Return the nodes that were let go of in so many last seconds, by a clock that may be ahead."""
+        now, span = datetime.fromisoformat(utc_now()), timedelta(seconds=seconds)
+        # By one that is ahead by much more, it would not be so long ago for years.
+        return {node for node, at in self.let_go.items() if now - span < at < now + 8 * span}
 
     @property
     def named_layouts(self) -> set[str]:

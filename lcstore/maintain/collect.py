@@ -85,7 +85,7 @@ class Collector:
         self.durability = durability
         self.on_progress = on_progress
         self.least = read_store_record(backend).grace_seconds
-        self.grace = self.least if grace is None else grace
+        self.grace = float(self.least if grace is None else grace)
         self.undo = _TO_UNDO * self.least if spare_recent else 0.0
         self.untouched = untouched(self.grace, run_is_dead=run_is_dead)
         self.silence: Silence | None = None

@@ -14,10 +14,9 @@ from typing import Any, Final
 from lcstore.errors import InvalidInputError, StorageError
 from lcstore.format import keys
 from lcstore.storage.backend import Backend, exists, mapped
-from lcstore.storage.deadline import deadline
 from lcstore.storage.finding import LEVELS, LOOKS, OWN, looking, stores_below, stores_inside, walk
 from lcstore.storage.memory import MemoryBackend
-from lcstore.storage.patient import PatientBackend
+from lcstore.storage.patient import Patience, PatientBackend
 from lcstore.storage.remote import FsspecBackend
 
 #: Seconds for the look around: a first save waits for it, and the folders of a bucket may be of any size.
@@ -67,8 +66,8 @@ def _around(backend: Backend) -> tuple[str | None, str | None]:
             look = partial(_on_target, inner)
             if not isinstance(backend, PatientBackend):
                 return look()
-            with deadline(_LONGEST):
-                return backend.ask("look at", "the folders around", look)
+            once = Patience(min(_LONGEST, backend.patience.timeout), retries=0)
+            return PatientBackend(inner, once).ask("look at", "the folders around", look)
     return None, None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -130,6 +131,14 @@ def test_a_damaged_store_does_not_stop_the_others(tmp_path):
     assert re.search(r"part +2 +0 +not all of it\n", result.stdout)
     assert re.search(r"gone +cannot be listed\n", result.stdout)
     assert names_of(document("ls", str(tmp_path), "--best", "loss", status=1)) == "tee"
+
+
+def test_a_store_that_has_not_saved_yet_has_no_runs(tmp_path):
+    save(f"{tmp_path}/begun", {}, {0: {"loss": 1}})
+    (tmp_path / "new").mkdir()
+    shutil.copy(tmp_path / "begun" / "lcstore.json", tmp_path / "new")
+    told = document("ls", f"{tmp_path}/new", "--best", "loss")
+    assert (told["runs"], "states" in told) == ([], False)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -136,6 +137,16 @@ def test_no_save_waits_long_for_the_look_around(bucket, monkeypatch):
     save(bucket, "/lab/runs/gpt")
     assert len(left) >= 2
     assert all(seconds is not None and seconds <= 5 for seconds in left[:2])
+
+
+def test_the_look_around_has_its_time_whole(bucket, monkeypatch, caplog):
+    """It was left after half of its time, begun anew, and told of as a target that fails."""
+    save(bucket, "/lab")
+    monkeypatch.setattr("lcstore.write.apart._LONGEST", 4.0)
+    monkeypatch.setattr(bucket, "_note", lambda what, path: time.sleep(2.2 * (path == "/lab/lcstore.json")))
+    with pytest.raises(InvalidInputError, match="inside the store"):
+        save(bucket, "/lab/runs/gpt")
+    assert not caplog.records
 
 
 def test_who_opened_a_store_before_it_was_made_may_save(bucket):

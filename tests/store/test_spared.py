@@ -71,7 +71,10 @@ def test_a_second_night_soon_after_the_first_has_nothing_to_write(rule):
         assert [night.collected.condemned for night in nights[1:]] == [0, 0]
 
 
-@pytest.mark.parametrize(("ago", "spared"), [(0.9 * EIGHTH, True), (1.1 * EIGHTH, False), (-600, True)])
+@pytest.mark.parametrize(
+    ("ago", "spared"),
+    [(0.9 * EIGHTH, True), (1.1 * EIGHTH, False), (-600, True), (-7 * EIGHTH, True), (-9 * EIGHTH, False)],
+)
 def test_it_is_left_for_an_eighth_of_the_grace(ago, spared):
     backend = run_of()
     with opened(backend, "r+") as store:

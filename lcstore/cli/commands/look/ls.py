@@ -83,8 +83,8 @@ def ls(
         shown = _table(found, columns, named=retired) if found else [_why_none(answer, hidden, lost)]
         if by is not None and found:
             give_bests(answer, found, by, run)
-        elif runs:
-            rows = _runs(found, every)
+        elif runs or by is not None:
+            rows = _runs(found, every) if runs else []
             answer.give({"url": url, "runs": rows}, [_run_table(rows)] if rows else shown)
         else:
             answer.give({"url": url, "states": map(_facts, found)}, shown)
