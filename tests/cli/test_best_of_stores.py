@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import shlex
+import shutil
 from collections.abc import Callable
 from typing import Any
 
