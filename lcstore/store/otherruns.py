@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -13,6 +14,9 @@ from lcstore.warned import warn
 
 #: From this commit of a handle on, after twice as many each time, the states are listed once more.
 _LOOKS_FROM: Final = 2
+#: So they are after so many seconds: a machine that hung for an hour is told at its next save that another
+#: took its place, whatever the number of its saves.
+_LOOKS_EACH: Final = 600.0
 
 
 class OtherRuns:
@@ -28,6 +32,7 @@ class OtherRuns:
         self._url = index.backend.url
         self._index = index
         self._commits = 0
+        self._looked = 0.0
         #: The ids of its own runs: one that was rewound begins another.
         self._own: set[str] = set()
         #: The last states of other runs, as of the first commit; None once they were told of.
@@ -48,13 +53,18 @@ class OtherRuns:
         self._own.add(head.run_id)
         self._look_at_rank()
         if self._commits == 1:
-            self._others = self._last_states()
+            self._others, self._looked = self._last_states(), time.time()
             if anew and self._others:
                 self._tell_of_those_before(head)
-        elif self._others is not None and self._commits >= _LOOKS_FROM and self._commits.bit_count() == 1:
+        elif self._others is not None and self._is_time():
+            self._looked = time.time()
             with suppress(LcstoreError):  # the state is there, and this can wait
                 self._index.refresh()
                 self._look_for_new(head, self._others)
+
+    def _is_time(self) -> bool:
+        late = abs(time.time() - self._looked) >= _LOOKS_EACH
+        return late or (self._commits >= _LOOKS_FROM and self._commits.bit_count() == 1)
 
     def _states(self) -> list[NodeName]:
         """Return the states of other runs, as of the last listing, the last ones last."""

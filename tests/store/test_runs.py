@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -328,6 +330,21 @@ def test_two_that_save_beside_each_other_are_told_once(resumed):
     later = [text for text in second if "begins anew" not in text]
     assert ["two processes train beside each other" in text for text in later] == [True]
     assert len(second) == (1 if resumed else 2)
+
+
+def test_one_that_comes_back_after_an_hour_is_told_at_its_next_save(monkeypatch):
+    """A machine that hung: a second one took its place, and both had long looks ahead."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as first, lcstore.open(backend) as second:
+        for step in range(5):
+            first.save(step, state(step))
+        later = time.time() + 3600
+        monkeypatch.setattr("lcstore.store.otherruns.time", SimpleNamespace(time=lambda: later))
+        second.resume()
+        for step in range(5, 15):
+            second.save(step, state(step))
+        with pytest.warns(lcstore.BesideWarning, match=r"run 2 .* train beside each other"):
+            first.save(5, state(5))
 
 
 def test_one_that_saves_alone_is_told_nothing():
