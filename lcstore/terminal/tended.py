@@ -283,11 +283,12 @@ def _tell(
         raise typer.Exit(1)
 
 
-def so_far(answer: Answer) -> Callable[[Tended[Any]], None]:
-    """Return what to call with what came of each store: a command that is cut off gives that."""
+def each_below(answer: Answer, do: Callable[..., list[Tended[Any]]], **how: Any) -> list[Tended[Any]]:
+    """Return what `do` makes of each store below the URL; a command cut off gives what came so far."""
     done: list[dict[str, Any]] = []
     answer.so_far = {"stores": done}
-    return lambda one: done.append(_document(one))
+    with answer.progress() as on_progress:
+        return do(answer.url, on_progress=on_progress, on_done=lambda one: done.append(_document(one)), **how)
 
 
 def _document(one: Tended[Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lcstore.errors import InvalidInputError
-from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import (
     Apply,
     AsJson,
@@ -23,7 +23,7 @@ from lcstore.terminal.arguments import (
 from lcstore.terminal.collection import collection, is_stuck, next_of
 from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.stores import below_of
-from lcstore.terminal.tended import so_far, tell_collected
+from lcstore.terminal.tended import each_below, tell_collected
 from lcstore.units import parse_seconds
 
 
@@ -58,8 +58,12 @@ def collect(
         given = typed_again(grace=grace) + " --run-is-dead" * run_is_dead
         how: dict[str, Any] = {"grace": seconds, "run_is_dead": run_is_dead, "dry_run": not apply}
         if below_of(answer, leave_out, most=1):
+            from lcstore.store.below import collect_below
+
             answer.next = f"lcstore ls {answer.quoted}" if leave_out else answer.next
-            _below(answer, given + typed_again(leave_out=leave_out), leave_out=leave_out or (), **how)
+            how |= {"leave_out": leave_out or (), "storage_options": answer.storage_options}
+            tended = each_below(answer, collect_below, **how)
+            tell_collected(answer, tended, given + typed_again(leave_out=leave_out), dry_run=not apply)
             return
         with answer.store(writable=apply) as store, answer.progress() as on_progress:
             try:
@@ -72,13 +76,3 @@ def collect(
         then = next_of(answer, report, seen, given)
         shown = chain(collection(report), foreseen(forecast), then)
         answer.give(report, shown, forecast=forecast)
-
-
-def _below(answer: Answer, given: str, **how: Any) -> None:
-    """Collect in all stores below the URL."""
-    from lcstore.store.below import collect_below
-
-    how |= {"storage_options": answer.storage_options, "on_done": so_far(answer)}
-    with answer.progress() as on_progress:
-        tended = collect_below(answer.url, on_progress=on_progress, **how)
-    tell_collected(answer, tended, given, dry_run=how["dry_run"])

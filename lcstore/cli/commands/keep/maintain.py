@@ -32,7 +32,7 @@ from lcstore.terminal.foreseen import foreseen, noted
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
-from lcstore.terminal.tended import so_far, tell_maintained
+from lcstore.terminal.tended import each_below, tell_maintained
 from lcstore.terminal.ways import unseen
 from lcstore.units import counted, parse_bytes, parse_seconds
 
@@ -72,9 +72,14 @@ def maintain(
         left_out = typed_again(leave_out=leave_out)
         again = f"lcstore maintain {answer.quoted}{given}{left_out} --apply"
         if below_of(answer, leave_out, most=1):
+            from lcstore.store.below import maintain_below
+
             answer.next = f"lcstore ls {answer.quoted}" if leave_out else answer.next
             how |= {"keep": retention, "leave_out": leave_out or (), "threads": workers}
-            _below(answer, scheduler, "" if apply else again, left_out, **how)
+            how |= {"storage_options": answer.storage_options}
+            with cluster(answer, scheduler) as client:
+                tended = each_below(answer, maintain_below, client=client, **how)
+            tell_maintained(answer, tended, "" if apply else again, left_out)
             return
         with (
             answer.store(writable=apply, threads=workers) as store,
@@ -94,16 +99,6 @@ def maintain(
             answer.note(answer.named(f"Next: {report.next.replace('{url}', answer.quoted)}"))
     if not report.ok:
         raise typer.Exit(1)
-
-
-def _below(answer: Answer, scheduler: str | None, again: str, left_out: str, **how: Any) -> None:
-    """Maintain all stores below the URL."""
-    from lcstore.store.below import maintain_below
-
-    how |= {"storage_options": answer.storage_options, "on_done": so_far(answer)}
-    with cluster(answer, scheduler) as client, answer.progress() as on_progress:
-        tended = maintain_below(answer.url, client=client, on_progress=on_progress, **how)
-    tell_maintained(answer, tended, again, left_out)
 
 
 def _shown(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import (
     Apply,
     AsJson,
@@ -20,7 +20,7 @@ from lcstore.terminal.arguments import (
 )
 from lcstore.terminal.broughtback import brought_back
 from lcstore.terminal.stores import below_of
-from lcstore.terminal.tended import so_far, tell_unretired
+from lcstore.terminal.tended import each_below, tell_unretired
 from lcstore.units import parse_seconds
 
 
@@ -56,26 +56,14 @@ def unretire(
         again = f"lcstore unretire {answer.quoted if state is None else answer.at(state)}"
         again += f"{typed_again(since=since, leave_out=leave_out)} --apply"
         if state is None and below_of(answer, leave_out, most=1):
-            _below(answer, "" if apply else again, since=seconds, leave_out=leave_out or ())
+            from lcstore.store.below import unretire_below
+
+            how = {"storage_options": answer.storage_options, "dry_run": not apply}
+            tended = each_below(answer, unretire_below, since=seconds, leave_out=leave_out or (), **how)
+            tell_unretired(answer, tended, "" if apply else again)
             return
         with answer.store(writable=apply) as store:
             report = store.unretire(state, since=seconds, dry_run=not apply)
         answer.give(report, brought_back(answer, report, again), ok=report.ok)
     if not report.ok:
         raise typer.Exit(1)
-
-
-def _below(answer: Answer, again: str, **which: Any) -> None:
-    """Bring back what all stores below the URL let go of."""
-    from lcstore.store.below import unretire_below
-
-    with answer.progress() as on_progress:
-        tended = unretire_below(
-            answer.url,
-            storage_options=answer.storage_options,
-            dry_run=bool(again),
-            on_progress=on_progress,
-            on_done=so_far(answer),
-            **which,
-        )
-    tell_unretired(answer, tended, again)

@@ -11,7 +11,7 @@ from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, check_lasting, from_json, split_at
 from lcstore.terminal.copyreport import copied
 from lcstore.terminal.stores import below_of
-from lcstore.terminal.tended import so_far, tell_copied
+from lcstore.terminal.tended import each_below, tell_copied
 
 
 def cp(
@@ -56,9 +56,7 @@ def cp(
         answer.next = ""
         options_of: dict[str, Any] = {"source_options": answer.storage_options, "target_options": second}
         if below:
-            options_of |= {"check": check, "on_done": so_far(answer)}
-            with answer.progress() as on_progress:
-                tended = copy_below(source, target, on_progress=on_progress, **options_of)
+            tended = each_below(answer, copy_below, target=target, check=check, **options_of)
             tell_copied(answer, tended, shlex.quote(target))
             return
         with answer.finding(), answer.progress() as on_progress:

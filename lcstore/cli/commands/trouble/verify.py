@@ -13,12 +13,12 @@ import typer
 from lcstore.errors import InvalidInputError
 from lcstore.format.keyforms import is_number
 from lcstore.format.keys import STORE_KEY
-from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, MaxSeconds, Options, Pairs, Url, understood
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table, counted, size
-from lcstore.terminal.tended import so_far, tell_verified
+from lcstore.terminal.tended import each_below, tell_verified
 from lcstore.terminal.ways import from_a_copy, unseen
 from lcstore.units import parse_seconds, steps_text
 
@@ -71,7 +71,12 @@ def verify(
         answer.whole("lcstore verify {store}")
         how: dict[str, Any] = {"sample": part, "max_seconds": longest}
         if below_of(answer, most=1):
-            _below(answer, scheduler, level=level.value, **how)
+            from lcstore.store.below import verify_below
+
+            how |= {"level": level.value, "storage_options": answer.storage_options}
+            with cluster(answer, scheduler) as client:
+                tended = each_below(answer, verify_below, client=client, **how)
+            tell_verified(answer, tended)
             return
         backend = answer.backend()
         with answer.finding(), cluster(answer, scheduler) as client, answer.progress() as on_progress:
@@ -79,16 +84,6 @@ def verify(
         answer.give(report, _shown(answer.quoted, report), ok=report.is_sound)
     if not report.is_sound:
         raise typer.Exit(1)
-
-
-def _below(answer: Answer, scheduler: str | None, **how: Any) -> None:
-    """Verify all stores below the URL."""
-    from lcstore.store.below import verify_below
-
-    how |= {"storage_options": answer.storage_options, "on_done": so_far(answer)}
-    with cluster(answer, scheduler) as client, answer.progress() as on_progress:
-        tended = verify_below(answer.url, client=client, on_progress=on_progress, **how)
-    tell_verified(answer, tended)
 
 
 def _sample(text: str | None) -> tuple[int, int]:
