@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,6 @@ from lcstore.index.marked import next_seq
 from lcstore.storage.backend import Backend
 from lcstore.storage.put import put_object, put_record
 from lcstore.version import SOFTWARE
-from lcstore.write.apart import check_around
 from lcstore.write.edgewrite import EdgeWrite
 
 
@@ -121,25 +120,6 @@ def put_copy_late(backend: Backend, name: NodeName, data: bytes) -> bool:
     except StorageError:
         return False
     return True
-
-
-def begin_store(
-    backend: Backend,
-    made: StoreRecord,
-    listed: Future[Graph] | None,
-    requests: Executor,
-    *,
-    copies: bool,
-) -> Future[tuple[int, StoreRecord | None]]:
-    """Begin to make a place a store, before anything else is stored there, as `make_store` does.
-
-    Raises
-    ------
-    InvalidInputError
-        It lies in another store, or one in it.
-    """
-    check_around(backend)
-    return requests.submit(make_store, backend, made, listed, copies=copies)
 
 
 def make_store(

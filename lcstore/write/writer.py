@@ -25,7 +25,8 @@ from lcstore.state.names import Name
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.commit import Commit, begin_store, confirm_store, prepare, put_copy_late, put_marks
+from lcstore.write.apart import check_around
+from lcstore.write.commit import Commit, confirm_store, make_store, prepare, put_copy_late, put_marks
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.instant import Instant
@@ -297,7 +298,8 @@ class Writer:
         copies = self.durability.copies
         if self.head is not None:
             return self.requests.submit(confirm_store, self.backend, self._made, copies=copies)
-        return begin_store(self.backend, self._made, listed, self.requests, copies=copies)
+        check_around(self.backend)  # before anything is stored
+        return self.requests.submit(make_store, self.backend, self._made, listed, copies=copies)
 
     def _list_nodes(self) -> Future[Graph] | None:
         """Begin to list the nodes where the first save of a handle, or after a resume, needs to know them."""

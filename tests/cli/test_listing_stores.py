@@ -373,7 +373,7 @@ def test_on_any_filesystem(monkeypatch):
 def test_stores_that_an_older_version_made_in_a_store_of_a_bucket_are_tended(monkeypatch, tmp_path):
     fs = MemoryFileSystem()
     monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url, **_: (fs, f"/{url.partition('://')[2]}"))
-    monkeypatch.setattr("lcstore.write.commit.check_around", lambda backend: None)
+    monkeypatch.setattr("lcstore.write.writer.check_around", lambda backend: None)
     names = ["alice", "alice/deep/run08", "alice/run00", "bob/run00"]
     for name in reversed(names):
         save(f"s3://lab/runs/{name}", 1)
