@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lcstore.errors import InvalidInputError
+from lcstore.format.labels import flat
 from lcstore.units import listed
 
 
@@ -26,7 +27,9 @@ class Checkpoint:
         InvalidInputError
             There is no such number, it is too large, or two names have the same last part.
         """
-        known = dict(_numbers(self.state)) if (wanted := [*dict.fromkeys(names)]) else {}
+        wanted = [*dict.fromkeys(names)]
+        tree = self.state if wanted and isinstance(self.state, Mapping) else {}
+        known = {name: value for name, value in flat(tree, "/") if _is_number(value)}
         for name in wanted:
             if name not in known:
                 there = f"there are: {listed(known)}" if known else "there is none"
@@ -40,16 +43,8 @@ class Checkpoint:
             raise InvalidInputError(f"too large to be a metric: one of {listed(wanted)}") from error
 
 
-def _numbers(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the numbers of a tree of dicts by their paths, those of no dimension that arrays hold too."""
-    for key, value in tree.items() if isinstance(tree, Mapping) else ():
-        if isinstance(value, Mapping):
-            yield from _numbers(value, f"{above}{key}/")
-        elif _is_number(value):
-            yield f"{above}{key}", value
-
-
 def _is_number(value: Any) -> bool:
+    """Return whether something is a number, of no dimension where an array holds it."""
     dtype = str(getattr(value, "dtype", ""))  # of torch or numpy
     of_arrays = getattr(value, "shape", None) == () and ("float" in dtype or "int" in dtype)
     return of_arrays or (isinstance(value, int | float) and not isinstance(value, bool))

@@ -43,11 +43,11 @@ class Labels:
     tags: Sequence[str] = ()
 
 
-def flat(metadata: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of metadata by name, those of a mapping within as ``optim.lr``."""
-    for name, value in metadata.items():
+def flat(tree: Mapping[str, Any], joint: str = ".", before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of metadata or another tree by name, those of a mapping within as ``optim.lr``."""
+    for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{before}{name}.")
+            yield from flat(value, joint, f"{before}{name}{joint}")
         else:
             yield f"{before}{name}", value
 

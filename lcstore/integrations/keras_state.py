@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import keras
 
 from lcstore.errors import InvalidInputError
+from lcstore.format.labels import flat
 from lcstore.state.names import nested
 from lcstore.units import SHOWN, listed
 
@@ -177,13 +178,9 @@ def _tree(variables: Iterable[Any]) -> Tree:
     return nested((path.split("/"), value) for path, value in values.items())
 
 
-def _flat(tree: Tree, above: str = "") -> dict[str, Any]:
+def _flat(tree: Tree) -> dict[str, Any]:
     """Return the values in a tree by their paths."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = f"{above}{name}"
-        found |= _flat(value, f"{path}/") if isinstance(value, dict) else {path: value}
-    return found
+    return dict(flat(tree, "/"))
 
 
 def _assign(variables: Iterable[Any], saved: Tree) -> None:
