@@ -70,7 +70,7 @@ class Decoded:
             if len(places) == 1:
                 return [*self._pieces(places[0], span.low, span.high)]
             boxes = boxes_of(layout.wholes[span.whole].shape, span.low, span.high)
-            return [self._region(span.whole, box, self._joined).reshape(-1) for box in boxes]
+            return [self._region(span.whole, box, self._joined) for box in boxes]
         except LcstoreError:
             # A chunk is decoded for all that lies in it. What is asked for may be well.
             return [*self._alone(span)]
@@ -140,8 +140,8 @@ class Decoded:
     def _joined(self, place: int, low: int, high: int) -> Array:
         return np.concatenate([*self._pieces(place, low, high)])
 
-    def _region(self, whole: int, box: Box, window: Callable[[int, int, int], Array]) -> Array:
-        return self.snapshot.using(lambda state: state.region(whole, box, window))
+    def _region(self, whole: int, box: Box, window: Callable[[int, int, int], Array] | None = None) -> Array:
+        return self.snapshot.using(lambda state: state.region(whole, box, window)).reshape(-1)
 
     def _alone(self, span: Span) -> Iterator[Array]:
         """Yield elements of one tensor by itself: over another path, if need be."""
@@ -149,11 +149,7 @@ class Decoded:
         if not shape:
             yield self.snapshot.using(lambda state: state.values([span.whole])[span.whole])
         for box in boxes_of(shape, span.low, span.high) if shape else ():
-            yield self.snapshot.using(partial(_region_of, whole=span.whole, box=box)).reshape(-1)
-
-
-def _region_of(state: Resolved, whole: int, box: Box) -> Array:
-    return state.region(whole, box)
+            yield self._region(span.whole, box)
 
 
 def decode(state: Resolved, wanted: Sequence[Where]) -> list[Array]:

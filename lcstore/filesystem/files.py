@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from lcstore.filesystem.decoded import Decoded, Span
+from lcstore.once import once
 
 
 class Segment(Protocol):
@@ -159,13 +160,10 @@ class LazyFolder(Mapping[str, Entry]):
 
     def __init__(self, fill: Callable[[], Folder]) -> None:
         self._fill = fill
-        self._filled: Folder | None = None
 
-    @property
+    @once
     def _entries(self) -> Folder:
-        if self._filled is None:
-            self._filled = self._fill()
-        return self._filled
+        return self._fill()
 
     def __getitem__(self, name: str) -> Entry:
         return self._entries[name]

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, ReadOnlyError
-from lcstore.filesystem.catalogue import States, states_of
+from lcstore.filesystem.catalogue import states_of
 from lcstore.filesystem.chunkcache import MOST_CACHED
 from lcstore.filesystem.files import Entry, File, entry_at
 from lcstore.filesystem.statefiles import StateFolder
@@ -112,7 +112,7 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._states = states_of(where, storage_options or target_options or {}, target_protocol, held)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self._states,)
+        return LcstoreFileSystem, (self._states,)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -279,7 +279,3 @@ def _absent(state: StateFolder, parts: list[str], path: str) -> str:
     here = "/".join([path.partition("/")[0], *parts[:depth]])
     nearest = f"the nearest is {' or '.join(repr(f'{here}/{name}') for name in near)}: " if near else ""
     return f"there is no file {path!r:.300}; {nearest}`ls({here!r})` lists what there is"
-
-
-def _unpickled(states: States) -> LcstoreFileSystem:
-    return LcstoreFileSystem(states)
