@@ -26,7 +26,7 @@ from lcstore.filesystem.zarrnodes import ZarrArray, ZarrGroup, dims_of, finite, 
 from lcstore.filesystem.zarrstore import FolderStore
 from lcstore.format.labels import At, Run
 from lcstore.graph.refs import NodeName
-from lcstore.read.lookup import absent, as_name, tensor_at, tensors_at
+from lcstore.read.lookup import absent, as_name, tensors_at
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
@@ -68,7 +68,7 @@ def _having(reader: Reader, name: Name, names: Sequence[NodeName], listed: bool)
     found: list[tuple[NodeName, tuple[Any, ...]]] = []
     for one in names:
         node = reader.node(one)
-        whole = tensor_at(node, name)
+        whole = node.layout.named.get(name)
         if whole is None and listed:
             raise absent(format_name(name), [node], reader.url)
         places = () if whole is None else node.layout.shards[whole]
@@ -130,7 +130,7 @@ class History:
         """Return the flat values in one of the states: from those of the state that was asked for before."""
         reader = self._here()
         node = reader.node(self.names[place])
-        whole = tensor_at(node, self.name)
+        whole = node.layout.named.get(self.name)
         assert whole is not None
         with self._turns.at(place) as before:
             self._walker.goes_on = place + 1 < len(self.names)
@@ -182,7 +182,7 @@ class _State:
 
 def _history_folder(history: History) -> Folder:
     nodes = [history.node(place) for place in range(len(history.names))]
-    whole = tensor_at(nodes[-1], history.name)
+    whole = nodes[-1].layout.named.get(history.name)
     assert whole is not None
     spec = nodes[-1].layout.wholes[whole]
     dtype, shape = shown_dtype(spec.dtype), spec.shape

@@ -36,14 +36,9 @@ def as_name(name: str | Name) -> Name:
     return tuple(name)
 
 
-def tensor_at(node: Node, name: Name) -> int | None:
-    """Return the place of a tensor among `Layout.wholes`; None where no tensor has this name."""
-    return node.layout.named.get(name)
-
-
 def tensors_at(node: Node, name: Name) -> list[int]:
     """Return the place of a tensor among `Layout.wholes`, in a list; none where no tensor has this name."""
-    tensor = tensor_at(node, name)
+    tensor = node.layout.named.get(name)
     return [] if tensor is None else [tensor]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from lcstore.errors import InvalidInputError
 from lcstore.format.labels import check_choice
 from lcstore.layout.shards import Box
-from lcstore.read.lookup import absent, tensor_at
+from lcstore.read.lookup import absent
 from lcstore.read.resolved import Resolved
 from lcstore.state.frameworks import TARGETS, given_as, of_a_part
 from lcstore.state.names import Name, format_name
@@ -27,7 +27,7 @@ def read_one(state: Resolved, name: Name, sel: Any = (), to: str = "saved") -> A
     """
     check_choice("to", to, TARGETS)
     node = state.node
-    tensor = tensor_at(node, name)
+    tensor = node.layout.named.get(name)
     if tensor is None:
         leaf = node.leaf_places.get(name)
         if leaf is None:

@@ -15,7 +15,7 @@ from lcstore.index.resolve import check_run
 from lcstore.layout.layout import Layout
 from lcstore.read.convert import shaped, tree_of
 from lcstore.read.find import find, named
-from lcstore.read.lookup import Wanted, absent, as_name, tensor_at, tensors_at
+from lcstore.read.lookup import Wanted, absent, as_name, tensors_at
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.frameworks import TARGETS
@@ -196,7 +196,7 @@ def history(
     walker = Walker(reader)
 
     def use(node: Node) -> Any:
-        tensor = tensor_at(node, where)
+        tensor = node.layout.named.get(where)
         if tensor is None:
             leaf = node.leaf_places.get(where)
             if leaf is not None:
