@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format.labels import check_choice
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import NodeName
 from lcstore.index.resolve import check_run
+from lcstore.index.states import Listed
 from lcstore.read.reader import Reader
-
-
-class _Measured(Protocol):
-    """What was measured of a state, and which commit it is."""
-
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-    @property
-    def seq(self) -> int: ...
-    @property
-    def run(self) -> int: ...
 
 
 def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -> NodeName:
@@ -77,7 +66,7 @@ def _best_of(records: Sequence[NodeRecord], metric: str, mode: str, where: str) 
     return place
 
 
-def place_of_best(states: Sequence[_Measured], metric: str, mode: str) -> int | None:
+def place_of_best(states: Sequence[NodeRecord | Listed], metric: str, mode: str) -> int | None:
     """Return the place of the best of some states, or None where no value is finite.
 
     Only finite values win; of equals the later commit does.
