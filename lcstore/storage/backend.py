@@ -25,7 +25,7 @@ from lcstore.errors import (
     StorageError,
 )
 from lcstore.limits import MAX_LISTING
-from lcstore.storage.deadline import unsized
+from lcstore.storage.deadline import setting, unsized
 from lcstore.storage.masking import harmless, said_by
 from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
 
@@ -319,11 +319,8 @@ def as_view(data: Buffer) -> memoryview:
 
 def read_capped(backend: Backend, key: str, limit: int) -> bytes:
     """Return a whole object of at most `limit` bytes, never reading (or allocating) more than that."""
-    token = unsized.set(True)
-    try:
+    with setting(unsized, True):
         data = backend.get(key, 0, limit + 1)
-    finally:
-        unsized.reset(token)
     if len(data) > limit:
         raise LimitError(f"object longer than the limit of {limit} bytes", key=key)
     return data
