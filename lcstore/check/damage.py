@@ -38,11 +38,6 @@ class Harm(NamedTuple):
     tensors: Array | None
     cause: str
 
-    @property
-    def weight(self) -> tuple[bool, int]:
-        """What decides which of two harms is the lesser."""
-        return (True, 0) if self.tensors is None else (False, int(self.tensors.sum()))
-
 
 #: Of a node that no path leads to.
 NOWHERE: Final = Harm(None, NO_PATH)
@@ -50,7 +45,9 @@ NOWHERE: Final = Harm(None, NO_PATH)
 
 def weight_of(harm: Harm | None) -> tuple[bool, int]:
     """Return what decides which of two harms is the lesser; None is the least."""
-    return (False, 0) if harm is None else harm.weight
+    if harm is None:
+        return False, 0
+    return (True, 0) if harm.tensors is None else (False, int(harm.tensors.sum()))
 
 
 @dataclass
