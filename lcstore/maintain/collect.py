@@ -170,14 +170,11 @@ class Collector:
         self._keep_lines(contents, ripe)
         self._delete(contents, ripe)
         self._delete_all("marks", marks)
-        self._delete_strays(contents)
+        # What is of no record, and of no save or measurement under way.
+        self._delete_all("strays", sorted(self._old(strays(self.backend, contents), self.untouched)))
         if self.durability.copies:
             put_late_copies(self.backend, contents)
         return report
-
-    def _delete_strays(self, contents: Contents) -> None:
-        """Delete what is of no record, and of no save or measurement under way."""
-        self._delete_all("strays", sorted(self._old(strays(self.backend, contents), self.untouched)))
 
     def _leftovers(self) -> Leavings:
         return take_away(self.backend, self.untouched, dry_run=self.dry_run)
