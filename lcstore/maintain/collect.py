@@ -328,7 +328,8 @@ class Collector:
         """Say what goes and what waits, before any object is deleted."""
         whole = [scope for scope in ripe if scope.is_whole]
         going = {scope.node for scope in (*ripe, *waiting) if scope.is_whole}
-        lost = {scope.node for scope in new} - contents.let_go_within(self.undo)
+        spared = contents.let_go_within(self.undo)
+        lost = {scope.node for scope in new} - spared
         objects = set(_objects(contents, ripe))
         # A condemnation stays with the record of its edge, when what it is about is gone or never was any.
         still = [scope for scope in waiting if scope.scope in _ENTIRE or objects_of(contents, scope)]
@@ -349,6 +350,7 @@ class Collector:
             grace_seconds=self.grace,
             silence=self.silence,
             retired_states=len((contents.graph.nodes.keys() & contents.graph.hidden) - going),
+            spared_states=len((contents.graph.nodes.keys() & spared) - going),
             waiting_objects=len(later),
             waiting_bytes=bytes_of(self.backend, contents, later | later_records),
             waiting_seconds=max(map(waiting.__getitem__, still), default=0.0),

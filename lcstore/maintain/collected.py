@@ -28,8 +28,8 @@ class CollectReport:
         hundred bytes each, are left out.
     deleted_marks
         Retirements, condemnations and tags that nothing refers to any more.
-    kept_states, retired_states
-        States that stay; and those that were let go of and stay, as what is kept needs something of them.
+    kept_states, retired_states, spared_states
+        States that stay; those that were let go of and stay; and those of them that stay as they went lately.
     grace_seconds
         How long this collection waited between condemning and deleting.
     silence
@@ -68,6 +68,7 @@ class CollectReport:
     leftover_seconds: float = 0.0
     uncondemned: int = 0
     condemned_states: int = 0
+    spared_states: int = 0
 
     @property
     def makes_room(self) -> bool:

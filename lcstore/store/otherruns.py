@@ -14,8 +14,7 @@ from lcstore.warned import warn
 
 #: From this commit of a handle on, after twice as many each time, the states are listed once more.
 _LOOKS_FROM: Final = 2
-#: So they are after so many seconds: a machine that hung for an hour is told at its next save that another
-#: took its place, whatever the number of its saves.
+#: So they are after so many seconds: a machine that hung is soon told that another took its place.
 _LOOKS_EACH: Final = 600.0
 
 
@@ -56,15 +55,14 @@ class OtherRuns:
             self._others, self._looked = self._last_states(), time.time()
             if anew and self._others:
                 self._tell_of_those_before(head)
-        elif self._others is not None and self._is_time():
+        elif self._others is not None and (
+            (self._commits >= _LOOKS_FROM and self._commits.bit_count() == 1)
+            or abs(time.time() - self._looked) >= _LOOKS_EACH
+        ):
             self._looked = time.time()
             with suppress(LcstoreError):  # the state is there, and this can wait
                 self._index.refresh()
                 self._look_for_new(head, self._others)
-
-    def _is_time(self) -> bool:
-        late = abs(time.time() - self._looked) >= _LOOKS_EACH
-        return late or (self._commits >= _LOOKS_FROM and self._commits.bit_count() == 1)
 
     def _states(self) -> list[NodeName]:
         """Return the states of other runs, as of the last listing, the last ones last."""

@@ -69,6 +69,9 @@ def later(report: CollectReport) -> Iterator[str]:
         )
     if report.uncondemned:
         yield f"There was no room to condemn {report.uncondemned} more of what goes: a later collect does."
+    if report.spared_states:
+        states = counted(report.spared_states, "state")
+        yield f"{states} let go of lately: spared, so that `lcstore unretire` can bring them back."
     if not report.waiting:
         return
     if report.dry_run and report.condemned:

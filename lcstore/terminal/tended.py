@@ -101,12 +101,18 @@ def _of_all(
         if any(report.retained and report.retained.states_let_go for report in reports):
             undo = f"lcstore unretire {answer.quoted} --since 12h{left_out}"
             yield f"To bring states back before the next run: {undo}"
+    spared = sum(report.collected.spared_states for report in reports if report.collected)
+    if spared:
+        yield f"{counted(spared, 'state')} let go of lately: spared, so that they can be brought back."
     waiting = sum(report.collected.waiting_bytes for report in reports if report.collected)
     if waiting:
         column = "To be freed is what goes now. " * dry_run
         yield f"{column}{size(waiting)} more go a grace after they {'are' if dry_run else 'were'} condemned."
     if dry_run and any(report.retained and report.retained.retired for report in reports):
-        yield "What is let go of now is condemned by the next run, and freed by one a grace later."
+        yield (
+            "What is let go of now is condemned by a run an eighth of the grace later (3 h of a day), "
+            "and freed by one a grace after that."
+        )
 
 
 def tell_collected(

@@ -88,8 +88,7 @@ class Writer:
         self._doubtful = False
         #: Tensors of which late saves had values that no grid holds, as in `Quality`.
         self.plain: dict[Name, int] = {}
-        #: Weights of the head that hold NaN or infinity, where this handle saved it.
-        self.not_finite: list[Name] = []
+        self.not_finite: list[Name] = []  # weights of the head, where this handle saved it
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None
         self._touched = Touched()

@@ -113,6 +113,8 @@ def test_a_metric_of_no_store_is_an_error_that_names_those_there_are(sweep):
     wrong = call("ls", sweep, "--best", "val_acc")
     assert wrong.exit_code == 2
     assert "best:val_acc:max" in wrong.stderr
+    alone = document("ls", sweep, "--best", "val_loss", "--run", "1", status=1)["error"]
+    assert "a place of 5 stores: --run goes with one" in alone["message"]
     for more in (["--fast"], ["--retired"], ["--limit", "1"]):
         assert call("ls", sweep, "--best", "val_loss", *more).exit_code == 2
 

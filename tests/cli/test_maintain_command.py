@@ -163,12 +163,16 @@ def test_a_dry_run_tells_what_goes_now_and_when_the_rest_goes(tmp_path, monkeypa
         report = report.get("collected", report)
         return report["deleted_bytes"], report["waiting_bytes"], report["condemned"]
 
-    assert "What is let go of now is condemned by the next run" in told()[2]
+    assert "is condemned by a run an eighth of the grace later" in told()[2]
     with lcstore.open(url, "r+") as store:
         store.retain("latest:1")
         store.compact()
     assert (shown("maintain")[2], shown("collect")[2] > 0) == (0, True)  # it may be brought back yet
+    _, alone, below = told()
+    assert "let go of lately: spared, so that `lcstore unretire` can bring them back" in alone
+    assert "let go of lately: spared, so that they can be brought back" in below
     put_forward(monkeypatch, 3600)
+    assert not any("let go of lately" in said for said in told())
     for command in ("maintain", "collect"):
         freed, waiting, condemned = shown(command)
         assert (freed, waiting > 0, condemned > 0) == (0, True, True)

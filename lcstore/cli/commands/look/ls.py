@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lcstore.errors import InvalidInputError
 from lcstore.graph.lines import backwards
 from lcstore.index.gone import all_gone
 from lcstore.terminal.answer import Answer, answering
@@ -64,6 +65,8 @@ def ls(
     by = by_of(best, alone=not (fast or limit or retired))
     with answering(url, as_json, options, pairs) as answer:
         below = below_of(answer)
+        if below and run is not None:
+            raise InvalidInputError(f"{answer.url} is a place of {len(below)} stores: --run goes with one")
         if below:
             list_stores(answer, below, fast=fast, by=by)
             return
