@@ -216,7 +216,7 @@ class Looking(Overview):
     ) -> Walk[Any]:
         """Return a walk that gives one tensor (or plain value) step after step, at about one edge each.
 
-        Values are those of `read`, with the errors of their saves: a layer set to zero is nearly zero for some.
+        Values are those of `read`, with errors of their saves: a layer set to zero is nearly zero for some.
         Norms are near. Differences of neighbours are mostly error, but for a policy of an error of 0.1.
 
         Parameters
