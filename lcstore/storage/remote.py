@@ -14,6 +14,7 @@ import secrets
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from fsspec.archive import AbstractArchiveFileSystem
@@ -99,7 +100,7 @@ class FsspecBackend(BaseBackend):
         return f"{self._url} can only be read (mode='r'): {self.traits.refusal}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (self._fs, self._root, self._url, self._read_only))
+        return (partial(type(self), read_only=self._read_only), (self._fs, self._root, self._url))
 
     @contextlib.contextmanager
     def at(self) -> Iterator[tuple[Any, str]]:
@@ -384,7 +385,3 @@ def _turn_of(fs: Any) -> Any:
     # Caches show the attributes of what they cache as their own.
     attributes = object.__getattribute__(target_of(fs), "__dict__")
     return attributes.setdefault("_lcstore_turn", threading.RLock())
-
-
-def _rebuild(fs: Any, root: str, url: str, read_only: str | None) -> FsspecBackend:
-    return FsspecBackend(fs, root, url, read_only=read_only)

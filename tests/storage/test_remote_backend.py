@@ -29,6 +29,8 @@ from lcstore.errors import (
 from lcstore.storage import remote
 from lcstore.storage.deadline import deadline
 from lcstore.storage.remote import FsspecBackend
+from lcstore.storage.sftp import SftpBackend
+from lcstore.storage.web import WebBackend
 
 
 class Flaky(MemoryFileSystem):
@@ -433,6 +435,14 @@ def test_it_travels_to_other_processes(tmp_path):
     backend.put("x", b"x")
     other = pickle.loads(pickle.dumps(backend))
     assert (other.get("x"), other.url, other.writable) == (b"x", "dir://sub", True)
+
+
+@pytest.mark.parametrize("kind", [SftpBackend, WebBackend])
+def test_each_kind_travels_as_what_it_is(kind, tmp_path):
+    """A store behind http lost its way to list folders in a pool of processes."""
+    sent = kind(DirFileSystem(str(tmp_path), LocalFileSystem()), "sub", "dir://sub", read_only="zip")
+    other = pickle.loads(pickle.dumps(sent))
+    assert (type(other), other.url, other.refusal) == (kind, "dir://sub", sent.refusal)
 
 
 def test_it_reads_what_the_local_backend_wrote(tmp_path):
