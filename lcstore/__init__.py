@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from lcstore.retention import (
         BestN,
         Budget,
+        EachRun,
         EveryNSeconds,
         EveryNSteps,
         ExactOnly,
@@ -112,6 +113,7 @@ __all__ = [
     "DamageWarning",
     "Diff",
     "Durability",
+    "EachRun",
     "EveryNSeconds",
     "EveryNSteps",
     "ExactOnly",

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.errors import LcstoreError
-from lcstore.retention import BestN, Retention
+from lcstore.retention import BestN, EachRun, Retention
 from lcstore.store.store import Store
 
 _log: Final = logging.getLogger("lcstore")
@@ -38,7 +38,9 @@ class Evaluations:
 
     def __init__(self, store: Store, rule: Retention | None) -> None:
         self._store = store
-        self._rules = [part for part in (rule.parts if rule else ()) if isinstance(part, BestN)]
+        parts = rule.parts if rule else ()
+        each = [part.inner if isinstance(part, EachRun) else part for part in parts]
+        self._rules = [part for part in each if isinstance(part, BestN)]
         # By metric and mode: a rule may keep the most of what another keeps the least of.
         self._best: dict[tuple[str, str], float] = {}
         self._missed: dict[tuple[str, str], tuple[float, int]] = {}

@@ -6,7 +6,16 @@ where bytes lie, and the retention rules have neither I/O nor a clock.
 """
 
 from lcstore.retention.base import Retention
-from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.keep import (
+    BestN,
+    Budget,
+    EachRun,
+    EveryNSeconds,
+    EveryNSteps,
+    LatestN,
+    Pinned,
+    Tagged,
+)
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.parse import parse_retention
 from lcstore.retention.spaced import LogSpaced
@@ -14,6 +23,7 @@ from lcstore.retention.spaced import LogSpaced
 __all__ = [
     "BestN",
     "Budget",
+    "EachRun",
     "EveryNSeconds",
     "EveryNSteps",
     "ExactOnly",

@@ -3,7 +3,7 @@
 A rule is any of these, united with ``|``:
 
 - **Rules that keep** name states to keep: `LatestN`, `EveryNSteps`, `EveryNSeconds`, `BestN`, `LogSpaced`,
-  `Budget`, `Tagged`, `Pinned`. A state that any of them names is kept.
+  `Budget`, `Tagged`, `Pinned`, and `EachRun` of these. A state that any of them names is kept.
 - **Modifiers** take something away from states that are kept, and never keep or drop one: `Strip` (tensors),
   `ExactOnly` (exact values). Several `Strip` add up. A state keeps its exact value if any `ExactOnly`
   names it.
@@ -28,7 +28,7 @@ from typing import Final
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Keep, Retention, keeps_of
 from lcstore.retention.candidates import BEFORE_NOT_FINITE, Candidate, in_order, stays_anyway
-from lcstore.retention.keep import Pinned, Tagged
+from lcstore.retention.keep import EachRun, Pinned, Tagged
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.units import counted
 
@@ -121,7 +121,8 @@ def _kept_by(
             found[node].append(str(part))
     if keeps and not any(found.values()):
         raise InvalidInputError(f"the rule names no state to keep: {'; '.join(notes)}")
-    no_news = {_names_none(part) for part in (Tagged(), Pinned())}  # as of most runs
+    usual = (Tagged(), Pinned())  # most runs have none
+    no_news = {_names_none(part) for part in (*usual, *map(EachRun, usual))}
     notes[:] = [note for note in notes if note not in no_news]
     for item in items:
         found[item.node] += ["pinned"] * item.pinned + stays.get(item.node, [])

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from lcstore.errors import InvalidInputError
-from lcstore.retention.base import Keep, check_count, check_number, check_text
+from lcstore.retention.base import (
+    Keep,
+    Retention,
+    check_count,
+    check_keeps,
+    check_number,
+    check_text,
+    keeps_of,
+)
 from lcstore.retention.candidates import Candidate
 from lcstore.units import format_bytes, format_seconds, parse_bytes, parse_seconds, whole
 
@@ -211,6 +220,58 @@ class Tagged(Keep):
     def arguments(self) -> list[str]:
         """Return the globs."""
         return list(map(repr, self.globs))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EachRun(Keep):
+    """Keep of each run what `inner` keeps of the states of that run alone.
+
+    ``EachRun(EveryNSteps(100))``: of two runs that saved the same steps, such as a fork and what it went on
+    from, each keeps its own state of each multiple. A process that is started again is a run of its own, and
+    so is what follows a rewind: ``EachRun(LatestN(2))`` keeps two states of each.
+
+    Parameters
+    ----------
+    inner
+        Rules that name states to keep, united with ``|``.
+    """
+
+    inner: Retention
+
+    def __post_init__(self) -> None:
+        first, *others = check_keeps("EachRun", self.inner).parts
+        inner = _bare(first)
+        for part in others:
+            inner |= _bare(part)
+        object.__setattr__(self, "inner", inner)
+
+    @property
+    def parts(self) -> tuple[Retention, ...]:
+        """The rules that this one unites: one for each of those inside, so that each is told by itself."""
+        return (self,) if len(self.inner.parts) == 1 else tuple(map(EachRun, self.inner.parts))
+
+    def named(self, candidates: Sequence[Candidate]) -> set[str]:
+        """Return what the rules inside name in any of the runs."""
+        # By the id, too: two handles that begin at the same time may take the same number.
+        runs = defaultdict[Hashable, list[Candidate]](list)
+        for item in candidates:
+            runs[item.run, item.run_id].append(item)
+        keeps = keeps_of(self.inner)
+        return {node for states in runs.values() for part in keeps for node in part.named(states)}
+
+    def unjudged(self, candidates: Sequence[Candidate]) -> set[str]:
+        """Return the nodes that a rule inside cannot name for lack of data."""
+        return {node for part in keeps_of(self.inner) for node in part.unjudged(candidates)}
+
+    def lacking(self, candidates: Sequence[Candidate]) -> str | None:
+        """Return what the candidates lack for the first rule inside that can name none."""
+        lacks = (part.lacking(candidates) for part in keeps_of(self.inner))
+        return next((lack for lack in lacks if lack), None)
+
+
+def _bare(rule: Retention) -> Retention:
+    """Return what is said of each run already without saying so."""
+    return rule.inner if isinstance(rule, EachRun) else rule
 
 
 def _firsts(candidates: Iterable[Candidate], group: Callable[[Candidate], Hashable]) -> set[str]:

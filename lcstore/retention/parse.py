@@ -12,6 +12,7 @@ never evaluated, and a short one of words and colons.
 ``Budget('10GB')``                 ``budget:10GB``
 ``Pinned()``                       ``pinned``
 ``Tagged('v*', 'gold')``           ``tagged:v*:gold``
+``EachRun(EveryNSteps(100))``      ``each-run:every:100``
 ``Strip('o/**', after=LatestN(2))``  ``strip:o/**:latest:2``
 ``ExactOnly(LatestN(1))``              ``exact-only:latest:1``
 =================================  ==========================================
@@ -28,7 +29,16 @@ from typing import Any, Final
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Retention, mode_of
-from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.keep import (
+    BestN,
+    Budget,
+    EachRun,
+    EveryNSeconds,
+    EveryNSteps,
+    LatestN,
+    Pinned,
+    Tagged,
+)
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
 
@@ -44,12 +54,13 @@ _CLASSES: Final[dict[str, Callable[..., Retention]]] = {
     "Budget": Budget,
     "Pinned": Pinned,
     "Tagged": Tagged,
+    "EachRun": EachRun,
     "Strip": Strip,
     "ExactOnly": ExactOnly,
 }
 _SHORT_EXAMPLES: Final = (
     "latest:3, every:1000, every:6h, best:2:loss:min, log:2, budget:10GB, pinned, tagged:v*, "
-    "strip:optim/**:latest:2, exact-only:latest:1"
+    "each-run:every:1000, strip:optim/**:latest:2, exact-only:latest:1"
 )
 _SHORT: Final = re.compile(r"([a-z-]+)(?::(.*))?", re.DOTALL)
 _WORD: Final = re.compile(r"([A-Za-z-]+)[\s:=(]*([^\s:=()]*)\)*")
@@ -164,6 +175,8 @@ def _short(word: str, arguments: list[str], text: str) -> Retention:
 
 
 def _short_keep(word: str, arguments: list[str], text: str) -> Retention:
+    if word == "each-run" and arguments[:1] not in ([], [word]):
+        return EachRun(_short_keep(arguments[0], arguments[1:], text))
     read = _SHORT_KEEPS.get(word)
     if read is None:
         raise _unreadable(text)

@@ -141,8 +141,9 @@ def evaluated(url, every: int, caplog, **how):
     return [record.getMessage() for record in caplog.records if "so far" in record.getMessage()]
 
 
-def test_a_good_evaluation_that_no_save_is_due_for_is_told_once(tmp_path, caplog):
-    (told,) = evaluated(tmp_path / "run", 5, caplog)
+@pytest.mark.parametrize("keep", ["latest:2 | best:2:val", "latest:2 | each-run:best:2:val"])
+def test_a_good_evaluation_that_no_save_is_due_for_is_told_once(keep, tmp_path, caplog):
+    (told,) = evaluated(tmp_path / "run", 5, caplog, keep=keep)
     assert "step 5, with the best 'val' so far, is not saved" in told
     assert "BestN(2, 'val') finds saved steps alone" in told
     assert "force=True" in told

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from lcstore.retention.candidates import Candidate
-from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.keep import (
+    BestN,
+    Budget,
+    EachRun,
+    EveryNSeconds,
+    EveryNSteps,
+    LatestN,
+    Pinned,
+    Tagged,
+)
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
 
@@ -58,8 +67,7 @@ exact_histories = histories(largest_exact=200)
 
 counts = st.integers(1, 8)
 words = st.sampled_from(METRICS) | st.text(min_size=1, max_size=8)
-#: Rules whose choice in each group is the first or the best: what they let go they never want again.
-choosers = st.one_of(
+choosers_of_all = st.one_of(
     st.builds(LatestN, counts),
     st.builds(EveryNSteps, st.integers(1, 20), st.integers(0, 20)),
     st.builds(EveryNSeconds, st.floats(0.5, 50) | st.sampled_from(["2s", "1min", "6h", "1d", "2w"])),
@@ -69,7 +77,9 @@ choosers = st.one_of(
     st.builds(Tagged, st.sampled_from(["v*", "gold", "*"])),
     st.just(Tagged()),
 )
-keeps = choosers | st.builds(Budget, st.integers(1, 500) | st.sampled_from(["1kB", "2KiB", "10GB"]))
+keeps_of_all = choosers_of_all | st.builds(
+    Budget, st.integers(1, 500) | st.sampled_from(["1kB", "2KiB", "10GB"])
+)
 
 
 def united(parts):
@@ -81,6 +91,10 @@ def united(parts):
 
     return st.lists(parts, min_size=1, max_size=4).map(unite)
 
+
+#: Rules whose choice in each group is the first or the best: what they let go they never want again.
+choosers = choosers_of_all | st.builds(EachRun, united(choosers_of_all))
+keeps = keeps_of_all | st.builds(EachRun, united(keeps_of_all))
 
 modifiers = st.builds(Strip, st.sampled_from(["optim/**", "a|b/*", "x"]), united(keeps)) | st.builds(
     ExactOnly, united(keeps)

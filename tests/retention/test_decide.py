@@ -11,7 +11,16 @@ from retained import saves, steps_of
 from lcstore.errors import InvalidInputError
 from lcstore.retention.candidates import Candidate
 from lcstore.retention.choice import decide
-from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.keep import (
+    BestN,
+    Budget,
+    EachRun,
+    EveryNSeconds,
+    EveryNSteps,
+    LatestN,
+    Pinned,
+    Tagged,
+)
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
 
@@ -124,7 +133,8 @@ def test_a_rule_that_names_nothing_does_not_drop_everything(rule):
 
 def test_that_a_run_has_no_tags_and_no_pins_is_no_news():
     """It was the note of each night, and hid all others."""
-    decision = decide(LatestN(1) | Tagged() | Pinned() | Tagged("gold"), saves(1, 2, 3))
+    no_news = Tagged() | Pinned()
+    decision = decide(LatestN(1) | no_news | EachRun(no_news) | Tagged("gold"), saves(1, 2, 3))
     assert decision.notes == ("Tagged('gold') names no state",)
 
 
@@ -188,6 +198,59 @@ def test_the_latest_of_every_run_stays_even_where_run_numbers_collide():
     assert steps_of(decision.kept, items) == [2, 4, 8]
     assert decision.kept_by["n1"] == ("latest of its run",)
     assert decision.kept_by["n5"] == ("LatestN(1)", "latest of its run")
+
+
+def forked():
+    """Return run 1, and what run 2 saved from its step 20 on."""
+    return saves(*range(0, 50, 5)) + saves(*range(25, 50, 5), run=2, run_id="b", first=10)
+
+
+def test_each_run_keeps_of_every_run_what_its_rules_keep_of_it_alone():
+    items = forked()
+    assert decide(EveryNSteps(10), items).kept == {"1.0", "1.10", "1.20", "1.45", "2.30", "2.40", "2.45"}
+    decision = decide(EachRun(EveryNSteps(10)), items)
+    assert decision.kept == {
+        "1.0", "1.10", "1.20", "1.30", "1.40", "1.45", "2.25", "2.30", "2.40", "2.45"
+    }  # fmt: skip
+    assert decision.retired["2.35"] == "not kept by EachRun(EveryNSteps(10))"
+    assert decision.kept_by["1.30"] == ("EachRun(EveryNSteps(10))",)
+
+
+def test_each_run_tells_handles_of_one_number_apart():
+    items = saves(1, 2, 3) + [
+        dataclasses.replace(item, node=f"b{item.node}", run_id="b") for item in saves(4, 5)
+    ]
+    assert kept_steps(EachRun(LatestN(2)), items) == [2, 3, 4, 5]
+
+
+def test_each_run_takes_every_rule_that_keeps_and_says_which_one_did():
+    items = changed(forked(), **{"1_5": {"metrics": {"loss": 1.0}}, "2_25": {"metrics": {"loss": 2.0}}})
+    decision = decide(EachRun(LatestN(2) | BestN(1, "loss")), items)
+    assert decision.kept == {"1.5", "1.40", "1.45", "2.25", "2.40", "2.45"}
+    assert decision.kept_by["2.25"] == ("EachRun(BestN(1, 'loss'))",)
+    assert decision.notes == (
+        "9 states of those that go lack the metric that EachRun(BestN(1, 'loss')) goes by",
+    )
+    assert decision == decide(EachRun(LatestN(2)) | EachRun(BestN(1, "loss")), items)
+
+
+def test_each_run_within_the_modifiers():
+    decision = decide(Strip("x", after=EachRun(LatestN(2))) | ExactOnly(EachRun(LatestN(1))), forked())
+    assert set(decision.stripped) == {item.node for item in forked()} - {"1.40", "1.45", "2.40", "2.45"}
+    assert set(decision.exact_let_go) == {item.node for item in forked()} - {"1.45", "2.45"}
+
+
+@pytest.mark.parametrize("rule", [EachRun(BestN(1, "los")), EachRun(LatestN(3) | BestN(1, "los"))])
+def test_each_run_by_a_metric_that_nobody_has_takes_nothing_away(rule):
+    with pytest.raises(InvalidInputError, match=r"^nothing is let go of: no state has the metric 'los'"):
+        decide(rule, with_loss(1.0, 2.0))
+    decision = decide(LatestN(1) | rule, saves(1, 2))
+    assert "no state has the metric 'los'; the metrics there are: none" in decision.notes
+
+
+def test_each_run_said_twice_is_said_once():
+    assert EachRun(EachRun(LatestN(1)) | Pinned()) == EachRun(LatestN(1) | Pinned())
+    assert EachRun(LatestN(1)) | EachRun(LatestN(1)) == EachRun(LatestN(1))
 
 
 def test_reasons():
@@ -275,6 +338,7 @@ def test_candidates_that_cannot_be(fields):
         (Strip, ("", LatestN(1))), (Strip, ("x", None)), (Strip, ("x", ExactOnly(LatestN(1)))),
         (Strip, ("x", LatestN(1) | Strip("y", LatestN(1)))),
         (ExactOnly, ("LatestN(1)",)), (ExactOnly, (ExactOnly(LatestN(1)),)),
+        (EachRun, (3,)), (EachRun, (LatestN(1) | ExactOnly(LatestN(1)),)),
     ],
 )  # fmt: skip
 def test_bad_arguments(make, arguments):

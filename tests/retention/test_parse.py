@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from retained import rules, words
 
 from lcstore.errors import InvalidInputError
-from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.keep import (
+    BestN,
+    Budget,
+    EachRun,
+    EveryNSeconds,
+    EveryNSteps,
+    LatestN,
+    Pinned,
+    Tagged,
+)
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.parse import parse_retention
 from lcstore.retention.spaced import LogSpaced
@@ -64,6 +73,11 @@ def test_texts():
         ("tagged:v*:1.50:007", Tagged("v*", "1.50", "007")),
         ("strip:optim/**:latest:2", Strip("optim/**", LatestN(2))),
         ("exact-only:best:1:loss:max", ExactOnly(BestN(1, "loss", "max"))),
+        ("each-run:every:100", EachRun(EveryNSteps(100))),
+        ("each-run:best:2:loss:min | tagged", EachRun(BestN(2, "loss")) | Tagged()),
+        ("exact-only:each-run:latest:1", ExactOnly(EachRun(LatestN(1)))),
+        ("strip:optim/**:each-run:latest:2", Strip("optim/**", EachRun(LatestN(2)))),
+        ("EachRun(LatestN(2) | BestN(1, 'loss'))", EachRun(LatestN(2) | BestN(1, "loss"))),
         ("latest:3 | every:1000|pinned", LatestN(3) | EveryNSteps(1000) | Pinned()),
         (" latest:3\n | BestN(2,\n 'a|b') ", LatestN(3) | BestN(2, "a|b")),
         ("ExactOnly(LatestN(1) | (Pinned() | Tagged('(')))", ExactOnly(LatestN(1) | Pinned() | Tagged("("))),
@@ -98,6 +112,10 @@ def test_both_spellings(text, rule):
         ("LatestN(3) or Pinned()", "is no retention rule"), ("LatestN(n)", "neither a number"),
         ("LatestN(1 + 2)", "is no retention rule"), ("BestN(1, f'{exit()}')", "neither"),
         ("__import__('os').system('true')", "is no retention rule"), ("(lambda: LatestN(1))()", "is no"),
+        ("each-run", "in short"), ("each-run:", "in short"), ("each-run:100", "in short"),
+        ("each-run:" * 1000 + "latest:1", "in short"), ("each-run:exact-only:latest:1", "in short"),
+        ("EachRun(" * 1000 + "LatestN(1)" + ")" * 1000, "cannot read"),
+        ("EachRun(ExactOnly(LatestN(1)))", "EachRun takes rules that name states to keep"),
         ("ExactOnly(ExactOnly(LatestN(1)))", "name states to keep"), ("ExactOnly(3)", "name states to keep"),
         ("BestN(1, LatestN(1))", "is a text"), ("LatestN(" + "(" * 500 + "1", "cannot read"),
         ("LatestN(" + "-" * 9000 + "1)", "cannot read|neither"),
