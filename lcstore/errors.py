@@ -140,7 +140,10 @@ class FallbackWarning(UserWarning):
 
 
 class BesideWarning(UserWarning):
-    """Other runs are in the store: this one was begun anew beside them, or two are at work at one time."""
+    """Other runs are in the store: this one was begun anew beside them, or two are at work at one time.
+
+    Also of a walk or a history: its states are of several lines of training.
+    """
 
 
 class StepWarning(UserWarning):

@@ -115,13 +115,18 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
             f"name one of them by its id, {' or '.join(map(repr, ids[:_RUNS_SHOWN]))}"
         )
     if graph.latest(run) is None:
-        there = sorted({(name.run, name.run_id) for name in shown})
-        runs = ", ".join(f"{number} ({run_id})" for number, run_id in there[:_RUNS_SHOWN])
-        runs += ", ..." * (len(there) > _RUNS_SHOWN)
+        runs = runs_there(graph)
         about = f"; `lcstore ls {quote(url)} --runs` tells of them" * bool(runs)
         raise NotFoundError(
             f"there is no run {run!r:.100} in {url}; its runs are {runs or 'none yet'}{about}"
         )
+
+
+def runs_there(graph: Graph) -> str:
+    """Return number and id of each run that has a state, as text; "" where there is none."""
+    there = sorted({(name.run, name.run_id) for name in graph.shown()})
+    runs = ", ".join(f"{number} ({run_id})" for number, run_id in there[:_RUNS_SHOWN])
+    return runs + ", ..." * (len(there) > _RUNS_SHOWN)
 
 
 def absent(

@@ -46,6 +46,8 @@ class Reader:
         self.requests = requests
         self.process = os.getpid()
         self.closed = False
+        #: Whether it was told that a series of states is of several lines of training.
+        self.told_of_lines = False
 
     @classmethod
     def alone(cls, backend: Backend, known: Sequence[str] = ()) -> Self:

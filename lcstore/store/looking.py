@@ -84,8 +84,7 @@ class Looking(Overview):
         at
             A step (its newest revision), ``"latest"`` (the default), ``"best:loss"`` (the least; or
             ``"best:accuracy:max"``), a tag, or a node's id (or 8 characters of it or more). Other processes
-            may save to the same store. So for a handle that has saved, the latest is that of its own run.
-            For any other, it is the latest of all.
+            may save here too: the latest is of this handle's own run once it has saved, and else of all.
         run
             Look only at the states of this run: its number as `lcstore ls` shows it, or its id.
         names
@@ -224,7 +223,8 @@ class Looking(Overview):
         name
             As for `read`.
         steps
-            A range, a list of steps, or None for all, each in its newest revision, whichever run saved it.
+            A range, a list of steps, or None for all, each in its newest revision, whichever run saved it: a
+            `BesideWarning` says once where these are of several lines of training, and how to choose one.
             Unless they are a list, steps that are not there, or do not have the name, are passed over.
         run, to
             As for `restore`.

@@ -21,6 +21,7 @@ from lcstore.read.reader import Reader
 from lcstore.state.frameworks import TARGETS
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import MISSING, Selection
+from lcstore.walks.oneline import tell_of_lines
 from lcstore.walks.walker import Walker
 
 T = TypeVar("T")
@@ -84,9 +85,16 @@ def stops(
     elif steps is None:
         names = [there[step] for step in sorted(there)]
     elif line is None:
-        names = [named(reader, at, run) for at in steps]
+        asked = [*steps]
+        names = [named(reader, at, run) for at in asked]
     else:
         names = [_in_line(reader, at, there, last) for at in steps]
+    if run is None and line is None:
+        # Whoever names a state by its id, or a tag, knows of what line it is.
+        by_step = (
+            names if ranged else [name for name, at in zip(names, asked, strict=True) if at == name.step]
+        )
+        tell_of_lines(reader, by_step)
     return Stops(names[::-1] if reverse else names, not ranged)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import time
+import warnings
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import Run
 from damaged import with_part
+from kit.requests import FarBackend
 from states import differing, leaves, same
 from story import CHUNK, Story, hashed
 
@@ -502,6 +505,117 @@ def forked(store: Store, steps: list[int], rng: np.random.Generator, weight: np.
         weight += 1e-3 * rng.standard_normal(weight.shape, dtype=np.float32)
         nodes.append(store.save(step, {"model": {"w": weight}, "at": step}).node)
     return nodes
+
+
+def fork_of(backend: MemoryBackend, **more: Any) -> list[list[str]]:
+    """Save steps 0 to 70 and, from step 30 on, 40 to 60 once more; return the nodes of both runs."""
+    rng, nodes = np.random.default_rng(3), []
+    for steps in (range(0, 80, 10), range(40, 70, 10)):
+        with lcstore.open(backend, **more) as store:
+            weight = np.zeros((64, 64), np.float32)
+            if nodes:
+                store.resume(30)
+            nodes.append(forked(store, [*steps], rng, weight))
+    return nodes
+
+
+def told_of_lines(series: Any) -> list[str]:
+    """Return what a series warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        series()
+    assert {one.category for one in caught} <= {lcstore.BesideWarning}
+    assert all(one.filename == __file__ for one in caught)
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        lambda store: store.history("at"),
+        lambda store: store.walk(range(20, 80)),
+        lambda store: store.walk([60, 0, 70]),
+        lambda store: store.zarr_history("model/w"),
+    ],
+)
+def test_a_series_of_several_lines_of_training_is_told_once_by_each_handle(series):
+    backend = MemoryBackend.fresh()
+    fork_of(backend)
+    for mode in ("r", "r+"):
+        with lcstore.open(backend, mode) as store:
+            (said,) = told_of_lines(lambda: series(store))
+            assert re.search(r"1 of these \d states .* step 60 of run 2: step 70 of run 1\. ", said)
+            ids = [store.info(run=run).run_id for run in (1, 2)]
+            assert f"there are: 1 ({ids[0]}), 2 ({ids[1]})" in said
+            assert "line='latest' gives that line alone; run= the states of one run" in said
+            assert not told_of_lines(lambda: series(store))
+
+
+def test_a_series_that_names_its_line_or_its_states_or_ends_before_the_fork_is_not_told_of_lines():
+    backend = MemoryBackend.fresh()
+    first, second = fork_of(backend)
+    with lcstore.open(backend, "r") as store:
+        for ask in (
+            lambda: store.history("at", run=1),
+            lambda: store.walk(line="latest"),
+            lambda: store.walk(line="latest", run=1),
+            lambda: store.zarr_history("model/w", run=2),
+            lambda: store.walk([first[5], second[0], 70]),
+            lambda: store.walk(range(0, 50, 10)),
+            lambda: store.history("at", [40, 60]),
+            lambda: store.walk([]),
+        ):
+            assert not told_of_lines(ask)
+        assert dict(store.history("at", line="latest", run=1)) == {step: step for step in range(0, 80, 10)}
+        many = told_of_lines(lambda: store.walk([*store.steps()]))
+        assert len(many) == 1
+
+
+def test_a_series_that_a_rewind_or_a_handle_that_went_back_left_is_told_of_lines():
+    rng, weight = np.random.default_rng(3), np.zeros((64, 64), np.float32)
+    for back in ("rewind", "resume"):
+        with lcstore.open(MemoryBackend.fresh()) as store:
+            forked(store, [*range(8)], rng, weight)
+            getattr(store, back)(2)
+            last = forked(store, [3, 4], rng, weight)[-1]
+            (said,) = told_of_lines(lambda: store.history("at", range(5)) and store.history("at"))
+            assert "3 of these 8 states" in said
+            assert "steps 5 to 7 of run 1. " in said
+            assert [*dict(store.history("at", line="latest"))] == [0, 1, 2, 3, 4]
+            assert not told_of_lines(lambda: store.history("at", line=last))  # noqa: B023
+
+
+@pytest.mark.parametrize(("rule", "back"), [(None, 120), ("latest:2 | every:40", 140)])
+def test_a_job_that_was_started_again_and_went_on_is_not_told_of_lines(rule, back):
+    """Also with other layouts and policies; where it repeats steps; where what it went on from is gone."""
+    rng, weight = np.random.default_rng(3), np.zeros((64, 64), np.float32)
+    backend = MemoryBackend.fresh()
+    for part, (start, end) in enumerate([(None, 80), (70, 150), (back, 220), (210, 300)]):
+        policy = ("balanced", "high")[part % 2]
+        with lcstore.open(backend, grace=0, policy=policy) as store:
+            if start is not None:
+                store.resume(start)
+            for step in range(0 if start is None else start + 10, end, 10):
+                weight += 1e-3 * rng.standard_normal(weight.shape, dtype=np.float32)
+                more = {f"other{n}": weight for n in range(part)}
+                store.save(step, {"model": {"w": weight, **more}, "at": step})
+            if rule:
+                store.maintain(rule)
+    with lcstore.open(backend) as store:
+        assert not told_of_lines(lambda: store.history("at"))
+        assert not told_of_lines(lambda: store.walk(names=None))
+
+
+def test_whether_a_series_is_of_one_line_costs_no_request():
+    far = FarBackend(MemoryBackend.fresh(), 0)
+    fork_of(far)
+    asked = []
+    for run in (None, 1):
+        with lcstore.open(far, "r") as store:
+            before = len(far.log)
+            assert len(told_of_lines(lambda: store.walk(run=run))) == (run is None)  # noqa: B023
+            asked.append(sorted((one.name, one.key) for one in far.log[before:]))
+    assert asked[0] == asked[1]
 
 
 def test_a_line_goes_through_rewinds_and_resumed_runs():
