@@ -13,6 +13,9 @@ from lcstore.errors import InvalidInputError
 #: Why a state stays that training can go back to.
 BEFORE_NOT_FINITE: Final = "last before values that are not finite"
 
+#: Why a state stays that a run would go on from.
+LATEST_OF_ITS_RUN: Final = "latest of its run"
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -105,4 +108,4 @@ def stays_anyway(candidates: Sequence[Candidate]) -> dict[str, list[str]]:
     latest = tips(candidates)
     last = {item.finite_before for item in candidates if item.node in latest}
     found = {item.node: [BEFORE_NOT_FINITE] for item in candidates if item.node in last}
-    return found | {node: ["latest of its run"] for node in latest}
+    return found | {node: [LATEST_OF_ITS_RUN] for node in latest}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Of more states than these, neighbours of which the same is said are one row.
 _MOST_ROWS = 60
+#: Of which a line says that a rule takes their states for those of others.
+_MOST_RUNS = 3
 _STATE = "state"
 _EXACT = "exact"
 
@@ -32,7 +34,7 @@ def decided(
     runs: Mapping[str, int] | None = None,
 ) -> Iterator[Table | str]:
     """Yield all of it, `of` which states it is, and what to type next: `command` does it."""
-    yield decision(report, runs)
+    yield from decision(report, runs)
     yield from foreseen(forecast)
     yield from (f"Note: {note}" for note in report.notes)
     yield f"{counts(report, of)}."
@@ -68,8 +70,12 @@ def runs_of(store: Store) -> dict[str, int]:
     return runs if len({*runs.values()}) > 1 else {}
 
 
-def decision(report: RetireReport, runs: Mapping[str, int] | None = None) -> Table | str:
-    """Return every state by step: what keeps it, or why it goes; and its run, where `runs` tells."""
+def decision(report: RetireReport, runs: Mapping[str, int] | None = None) -> Iterator[Table | str]:
+    """Yield every state by step: what keeps it, or why it goes; and its run, where `runs` tells.
+
+    Of many states each run is told by itself, since neighbours of which the same is said are one row then.
+    """
+    runs = runs or {}
     let_go: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     rows: list[tuple[int, str, str, str]] = []
     # One rule lets go of all of them: it was just typed, and is not said in each line.
@@ -84,9 +90,14 @@ def decision(report: RetireReport, runs: Mapping[str, int] | None = None) -> Tab
         less = [f"without {', '.join(parts)} ({reason})" for reason, parts in let_go[node].items()]
         rows.append((step, node, "kept", "; ".join([*by, *less])))
     if not rows:
-        return f"{report.none_left or 'The store has no state yet'}."
+        yield f"{report.none_left or 'The store has no state yet'}."
+        return
     shown = Table("step", "run", "", "why", "node", right=("step", "run"))
-    told = [((runs or {}).get(node, ""), what, why, step, node) for step, node, what, why in sorted(rows)]
+    if len(rows) > _MOST_ROWS:
+        rows.sort(key=lambda row: (runs.get(row[1], 0), row))
+    else:
+        rows.sort()
+    told = [(runs.get(node, ""), what, why, step, node) for step, node, what, why in rows]
     for (run, what, why), group in groupby(told, key=lambda row: row[:3]):
         states = [(str(step), node) for *_, step, node in group]
         if len(told) > _MOST_ROWS and len(states) > 1:
@@ -94,4 +105,33 @@ def decision(report: RetireReport, runs: Mapping[str, int] | None = None) -> Tab
             states = [(span, f"{len(states)} states: --json has each")]
         for step_text, node in states:
             shown.row(step_text, run, what, why, node)
-    return shown
+    yield shown
+    yield from _each_run(report, runs)
+
+
+def _each_run(report: RetireReport, runs: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line where a rule lets go of states of a run for those of another at the same steps.
+
+    Only of runs that another may go on from: not of those of a job that was started again, or rewound.
+    """
+    from lcstore.retention.candidates import LATEST_OF_ITS_RUN
+    from lcstore.retention.choice import NOT_KEPT
+
+    going = [one for one in report.retired if one.what == _STATE and one.node in runs]
+    if any("EachRun(" in one.reason or not one.reason.startswith(NOT_KEPT) for one in going):
+        return
+    staying = defaultdict[int, set[int]](set)
+    for step, node in zip(report.kept, report.kept_by, strict=True):
+        staying[step].add(runs.get(node, 0))
+    ends = {runs[node] for node, by in report.kept_by.items() if LATEST_OF_ITS_RUN in by and node in runs}
+    lost = Counter(runs[one.node] for one in going if staying[one.step] - {runs[one.node]})
+    count = Counter(runs[node] for node in (*report.kept_by, *(one.node for one in going)) if node in runs)
+    texts = [
+        f"of run {run}, {lost[run]} of {counted(count[run], 'state')}" for run in sorted(ends & lost.keys())
+    ]
+    if texts:
+        listed = ", ".join(texts[:_MOST_RUNS]) + ", ..." * (len(texts) > _MOST_RUNS)
+        yield (
+            f"O{listed[1:]} go at steps at which another run's stays: each-run: before a rule has it keep of "
+            "each run by itself."
+        )

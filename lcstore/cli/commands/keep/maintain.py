@@ -113,7 +113,7 @@ def _shown(
         yield from later(collected)
     if report.retained is not None:
         if report.dry_run:
-            yield decision(report.retained, runs)
+            yield from decision(report.retained, runs)
         yield from (f"Note: {note}" for note in report.retained.notes)
         yield f"{counts(report.retained)}."
         if report.retained.states_let_go and not report.dry_run:
