@@ -117,6 +117,7 @@ class Notice:
         if threading.current_thread() is threading.main_thread():
             self._give_back()
         if self._signalled:
+            _tell_of(sys.exception())
             _raise(signal.SIGTERM)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
@@ -146,6 +147,12 @@ def _raise(number: int) -> None:
     signal.raise_signal(number)
     if signal.getsignal(number) == signal.SIG_DFL:
         sys.exit(128 + number)
+
+
+def _tell_of(error: BaseException | None) -> None:
+    """Log an error that ends the loop where the signal ends the process before anybody hears of it."""
+    if isinstance(error, Exception) and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        _log.error("the loop ended by an error after notice, and now by SIGTERM", exc_info=error)
 
 
 def _waits(handler: Any) -> Notice | None:

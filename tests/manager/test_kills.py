@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,24 @@ def killed(url: Path, kills: int, seed: int, how: str) -> int:
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_every_acknowledged_save_outlives_kills(how, tmp_path):
     assert killed(tmp_path / "run", 15, 0, how) > 15
+
+
+@pytest.mark.parametrize("handled", [True, False])
+def test_an_error_after_notice_is_told_before_the_signal_ends_the_process(handled, tmp_path):
+    """A last save that failed, or a mistake in the last step, ended without a word."""
+    failing = tmp_path / "failing.py"
+    lines = [
+        "import os, signal, lcstore",
+        *["signal.signal(signal.SIGTERM, lambda *_: None)"][: not handled],
+        "with lcstore.CheckpointManager('run', every=1) as manager:",
+        "    os.kill(os.getpid(), signal.SIGTERM)",
+        "    raise RuntimeError('the cause')",
+    ]
+    failing.write_text("\n".join(lines))
+    ended = programs.run(failing, cwd=tmp_path)
+    assert ended.returncode == (-signal.SIGTERM if handled else 1)
+    assert ended.stderr.count("RuntimeError: the cause") == 1
+    assert ("the loop ended by an error after notice" in ended.stderr) == handled
 
 
 @pytest.mark.soak
