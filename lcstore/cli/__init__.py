@@ -5,14 +5,20 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from typing import Final, NoReturn
+
+from lcstore.storage.deadline import end_soon
+
+#: Seconds that targets have for what is asked of them once a command is told to end.
+_LAST: Final = 3.0
 
 
 def main() -> None:
     """Run the command line, and exit: 0 good, 1 problem found, 2 wrong usage; 128 and more by a signal."""
-    for name in ("SIGTERM", "SIGHUP"):  # not every system has both
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # not every system has all
         number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores one
+        if number is not None and signal.getsignal(number) in usual:  # `nohup` ignores one
             with suppress(ValueError):  # only the main thread of a process may
                 signal.signal(number, _end)
     try:
@@ -24,6 +30,9 @@ def main() -> None:
 
 
 def _end(number: int, _: object) -> NoReturn:
-    """Leave as from Ctrl-C: what is half written is taken away. A second signal ends at once."""
+    """Leave: what is half written is taken away, if its target answers. A second signal ends at once."""
     signal.signal(number, signal.SIG_DFL)
+    end_soon(_LAST)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(128 + number)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.errors import LcstoreError, NotFoundError, StorageError
 from lcstore.storage.local import LocalBackend
-from lcstore.storage.patient import lacks_credentials
+from lcstore.terminal.asking import cure_of, on_trial
 
 if TYPE_CHECKING:
     from lcstore.storage.backend import Backend
@@ -29,27 +29,29 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
         It cannot be opened or reached at all.
     """
     from lcstore.index.resolve import headless
-    from lcstore.storage.patient import patient
     from lcstore.storage.targets import open_backend
     from lcstore.testing import run
 
-    backend = open_backend(url, options)
-    traits: Traits | None = getattr(backend, "traits", None)  # not of folders and memory of this machine
-    store, problem, reachable = _store(url, options)
+    inner, silence = open_backend(url, options), list[str]()
+    traits: Traits | None = getattr(inner, "traits", None)  # not of folders and memory of this machine
+    backend = on_trial(inner, silence)
+    store, problem, reachable = _store(backend)
     if reachable and not problem and store == _NONE and (lacks := headless(backend)):
         store, problem = lacks, True
     elif reachable and store == _NONE and not backend.writable:
         store, problem = "none, and no save can make one here: check the URL", True
+    if silence:
+        store, problem, reachable = silence[0], True, False
     checks: list[dict[str, Any]] = []
     if backend.writable and reachable:
         scratch = f"{url.rstrip('/')}/lcstore-doctor-{secrets.token_hex(8)}"
         made = _made(open_backend(scratch, options))
 
         def opened() -> Backend:
-            return patient(open_backend(scratch, options), None, None)
+            return on_trial(open_backend(scratch, options), silence)
 
         try:
-            found = run(opened(), opened)
+            found = run(opened(), opened, lambda: bool(silence))
         finally:
             _sweep(made)
         checks = [
@@ -63,18 +65,19 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
         "durable": backend.durable,
         "store": store,
         "problem": problem,
+        "silent": silence[0] if silence else None,
         "checks": checks,
         "ok": not problem and all(check["problem"] is None for check in checks),
     }
 
 
-def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
+def _store(backend: Backend) -> tuple[str, bool, bool]:
     """Return what store there is, whether that is a problem, and whether one could be there."""
     import lcstore
     from lcstore.index.resolve import lost_records
 
     try:
-        with lcstore.open(url, "r", storage_options=options) as store:
+        with lcstore.open(backend, "r") as store:
             steps = store.steps()
             lost = "" if steps else lost_records(store.backend)
             if steps:
@@ -86,8 +89,8 @@ def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
             return missing.message, True, False
         return _NONE, False, True
     except LcstoreError as error:
-        if isinstance(error, StorageError) and lacks_credentials(error):  # every promise would fail for it
-            return f"{error.message}: give them by -o, or as the target's own tools take them", True, False
+        if cure := cure_of(error):  # every promise would fail for it
+            return f"{error.message}: {cure}", True, False
         return str(error), True, True
 
 

@@ -14,6 +14,8 @@ T = TypeVar("T")
 _ends: Final[ContextVar[float | None]] = ContextVar("lcstore-deadline", default=None)
 #: Whether the length that is asked for is only a bound of that of an object.
 unsized: Final[ContextVar[bool]] = ContextVar("lcstore-unsized", default=False)
+#: When all threads of this process are to have their answers, once it was told to end.
+_process_ends = math.inf
 
 
 @contextmanager
@@ -37,7 +39,13 @@ def deadline(seconds: float) -> AbstractContextManager[None]:
     return setting(_ends, ends if before is None else min(before, ends))
 
 
+def end_soon(seconds: float) -> None:
+    """Have whatever this process asks of targets end within some seconds: it was told to end."""
+    global _process_ends
+    _process_ends = min(_process_ends, time.monotonic() + seconds)
+
+
 def remaining() -> float | None:
     """Return how many seconds are left, 0 or more; None where there is no end."""
-    ends = _ends.get()
-    return None if ends is None or ends == math.inf else max(0.0, ends - time.monotonic())
+    ends = min(math.inf if (told := _ends.get()) is None else told, _process_ends)
+    return None if ends == math.inf else max(0.0, ends - time.monotonic())

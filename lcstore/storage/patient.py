@@ -286,8 +286,9 @@ def _within(
         except TimeoutError as error:
             if answer.done():
                 return answer.result()
-            if time.monotonic() - started >= seconds:
-                message = f"could not {verb}: no answer within {seconds:.3g} s"
+            waited = time.monotonic() - started
+            if waited >= seconds or not _left():
+                message = f"could not {verb}: no answer within {min(waited, seconds):.3g} s"
                 raise _gave_up(message, what, overdue) from error
             _log.warning("%s: still waiting to %s %s, for %.0f s", url, verb, what, silence * _SILENCE)
     raise AssertionError

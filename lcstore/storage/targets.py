@@ -36,17 +36,8 @@ _CHAINED: Final = re.compile(r"[a-z][a-z0-9_]*")
 _LOGIN: Final = re.compile(r"(?P<protocol>https?)://(?P<user>[^/@:\s]*):(?P<password>[^\s/]*)@")
 #: What makes an object a backend.
 _BACKEND: Final = (
-    "url",
-    "durable",
-    "writable",
-    "put",
-    "get",
-    "list",
-    "delete",
-    "delete_many",
-    "size",
-    "created",
-)
+    "url", "durable", "writable", "put", "get", "list", "delete", "delete_many", "size", "created",
+)  # fmt: skip
 
 
 def open_backend(

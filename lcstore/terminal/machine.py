@@ -15,6 +15,11 @@ _PACKAGES: Final = (
     "s3fs", "torch", "jax", "scikit-learn",
 )  # fmt: skip
 _ELEMENTS: Final = 1 << 21
+#: What to look at where a target does not answer.
+_LOOK_AT: Final = (
+    "look at its address (of a bucket AWS_ENDPOINT_URL and the region), and at what lies in between: a proxy "
+    "(HTTPS_PROXY, NO_PROXY), a firewall"
+)
 
 
 def versions() -> dict[str, str | None]:
@@ -94,10 +99,26 @@ def about_kernels(cache: dict[str, Any]) -> str:
     return found if cache["kept"] else f"{found}, so each start compiles anew: {way_out()}"
 
 
-def why_not(problems: Collection[str]) -> str:
+def why_not(target: dict[str, Any]) -> str:
+    """Return what is said of a target that does not keep all promises, as far as they were tried; else ""."""
+    problems = {check["problem"] for check in target["checks"]} - {None}
+    if target["silent"]:
+        return f"{target['silent']}. Nothing else was tried: {_LOOK_AT}."
+    if target["problem"] and not target["checks"]:
+        return "nothing else was tried."
+    return _refused(problems, readable=not target["problem"]) if problems else ""
+
+
+def _refused(problems: Collection[str], *, readable: bool) -> str:
     """Return what is said of a target that keeps not all promises, for these reasons."""
     if all("no room left" in problem for problem in problems):
         return "there is no room left. What takes none works."
-    if any("PermissionError" in problem for problem in problems):
+    forbidden = [problem for problem in problems if "PermissionError" in problem]
+    if forbidden and all("could not delete" in problem for problem in forbidden):
+        left = "what this trial wrote stays there, in lcstore-doctor-*"
+        return f"you may write there, and not delete: saves work, but nothing can be collected, and {left}."
+    if forbidden and not readable:
+        return "you may neither read nor write there: ask its owner for the rights to (docs/targets.md)."
+    if forbidden:
         return "you may not write there. A store that is there can be read, as far as you may read its files."
     return "do not keep a store there, or ask its maintainers about what is red above."

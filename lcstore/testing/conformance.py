@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
@@ -261,8 +261,14 @@ class BackendConformance:
         folder = f"conformance/{secrets.token_hex(8)}"
         try:
             yield folder
-        finally:
-            self.backend.delete_many(self.backend.list(folder))
+        except BaseException:
+            with suppress(Exception):  # what came first is told, and ends this if it is a signal
+                self._delete(folder)
+            raise
+        self._delete(folder)
+
+    def _delete(self, folder: str) -> None:
+        self.backend.delete_many(self.backend.list(folder))
 
     @staticmethod
     def _expect_listed(backend: Backend, prefix: str, expected: set[str]) -> None:
@@ -277,8 +283,13 @@ def checks() -> list[str]:
     return [name for name in vars(BackendConformance) if name.startswith("check_")]
 
 
-def run(backend: Backend, reopen: Callable[[], Backend] | None = None) -> list[Finding]:
-    """Run every check and return what each found; nothing is raised."""
+def run(
+    backend: Backend, reopen: Callable[[], Backend] | None = None, until: Callable[[], bool] = bool
+) -> list[Finding]:
+    """Run every check and return what each found; nothing is raised.
+
+    After a check for which `until` returns true no more are run.
+    """
     suite = BackendConformance(backend, reopen)
     findings = []
     for name in checks():
@@ -289,6 +300,8 @@ def run(backend: Backend, reopen: Callable[[], Backend] | None = None) -> list[F
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         findings.append(Finding(name.removeprefix("check_"), problem, time.perf_counter() - began))
+        if until():
+            break
     return findings
 
 

@@ -8,12 +8,14 @@ import math
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError, UnknownOutcomeError
-from lcstore.storage.deadline import deadline, remaining
+from lcstore.storage import deadline as deadlines
+from lcstore.storage.deadline import deadline, end_soon, remaining
 from lcstore.storage.jobs import Workers
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.patient import Patience, PatientBackend, patient
@@ -242,6 +244,26 @@ def test_an_inner_deadline_is_never_later():
     with deadline(0.0):
         assert remaining() == 0.0
     assert remaining() is None
+
+
+def test_a_process_that_ends_leaves_behind_what_it_waits_for(silent, monkeypatch):
+    """Threads too that know of no deadline, as those of a pool: they would hold the process."""
+    monkeypatch.setattr(deadlines, "_process_ends", math.inf)
+    backend = PatientBackend(silent, Patience(60.0, 5))
+    backend.put("a", b"a")
+    silent.quiet.set()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(backend.get, "a")
+        time.sleep(0.3)
+        end_soon(0.5)
+        end_soon(50)
+        with deadline(60), pytest.raises(StorageError, match="no answer within"):
+            backend.get("a")
+        with pytest.raises(StorageError, match="no answer within"):
+            asked.result(10)
+    silent.quiet.clear()
+    with pytest.raises(StorageError, match="the time for the whole is over"):
+        backend.get("a")
 
 
 def test_who_is_waited_for_with_patience():

@@ -69,7 +69,7 @@ def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
     facts.row("store", target["store"] + look, style="red" if target["problem"] else None)
     if target["problem"] and not target["checks"]:
         yield facts
-        yield "Not good: nothing else was tried."
+        yield f"Not good: {why_not(target)}"
         return
     facts.row("objects are written", target["writing"])
     facts.row("requests go", target["requests"])
@@ -81,9 +81,8 @@ def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
             style = "red" if check["problem"] else None
             checks.row(check["name"], check["problem"] or "yes", f"{check['seconds']:.2f}", style=style)
         yield checks
-    problems = {check["problem"] for check in target["checks"]} - {None}
-    if problems:
-        yield f"Not good: {why_not(problems)}"
+    if against := why_not(target):
+        yield f"Not good: {against}"
         return
     yield "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."
     if "upgrade lcstore" in target["store"]:
