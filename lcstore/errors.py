@@ -132,7 +132,10 @@ class ClosedError(LcstoreError):
 
 
 class UnrecognisedWarning(UserWarning):
-    """Names in a state and in a policy do not meet: most of it is plain, or a rule is for nothing."""
+    """Names in a state and in a policy do not meet: most of it is plain, or a rule is for nothing.
+
+    Also of names that take more than the tensors that they are of.
+    """
 
 
 class FallbackWarning(UserWarning):

@@ -35,6 +35,7 @@ from lcstore.track.recorded import policy_of_numbers
 from lcstore.warned import warn
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Staged, stage
+from lcstore.write.tiny import tiny_said
 from lcstore.write.unrecognised import changed_wrapping, not_finite_said, unmet_names
 from lcstore.write.writer import Writer
 
@@ -71,7 +72,7 @@ class Saving(Handle):
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
         self.looks_at_steps = True  #: Whether to say (once) that a step is not above the one before.
-        self._looks_at_wrapping = self._looks_at_values = True
+        self._looks_at_wrapping = self._looks_at_values = self._looks_at_sizes = True
         #: Whether the latest state (of all, or of a run) was resumed: a lower step is a counter's mistake.
         self._counts_on = False
         self.goes_on = True  #: Whether more may be saved; if not, nothing is held for deltas to an anchor.
@@ -336,7 +337,7 @@ class Saving(Handle):
         own = head is not None and self._writer.is_own
         with staged.named(), self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started, kept=self.goes_on)
-        self._look_at_names(before)
+        self._look_at_names(info.step, before)
         self._look_at_values(info.step)
         assert self._writer.head is not None
         self._other_runs.saved(self._writer.head, anew=head is None)
@@ -365,9 +366,12 @@ class Saving(Handle):
             self._looks_at_values = False
             warn(not_finite_said(step, self._writer.not_finite, self._writer.policy), NotFiniteWarning)
 
-    def _look_at_names(self, before: Layout | None) -> None:
-        """Warn once where names in a state, in the one before and in the policy do not meet."""
+    def _look_at_names(self, step: int, before: Layout | None) -> None:
+        """Warn once where names in a state, in the one before and in the policy do not meet, or take much."""
         layout = self._writer.track.layout
+        if self._looks_at_sizes and layout is not before and (tiny := tiny_said(step, layout)):
+            self._looks_at_sizes = False
+            warn(tiny, UnrecognisedWarning)
         changed = changed_wrapping(before, layout) if self._looks_at_wrapping else None
         if changed is not None:
             self._looks_at_wrapping = False

@@ -64,6 +64,12 @@ def test_the_message_says_what_can_be_stored(x, said):
     flatten({"here": eval(said, {"x": x})})
 
 
+def test_of_a_deque_it_says_what_suits_many_entries():
+    """A replay buffer that is stored as a list takes several times what its arrays do."""
+    with pytest.raises(InvalidInputError, match=r"store list\(x\), or of many entries .* \(np\.stack\)"):
+        flatten({"replay": deque([(np.zeros(4), 1)])})
+
+
 def test_all_that_cannot_be_stored_is_named_at_once():
     args = argparse.Namespace(out=Path("runs"), level=Level.HIGH, lr=0.1)
     odd = {

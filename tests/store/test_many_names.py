@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from kit.requests import FarBackend
 
 import lcstore
+from lcstore.errors import UnrecognisedWarning
 from lcstore.read.nearby import Nearby
 from lcstore.storage.memory import MemoryBackend
 
@@ -95,3 +98,43 @@ def test_chunks_that_do_not_fit_together_are_not_read_in_turn(store):
         for name in (f"{number}.bias", f"{number}.weight"):
             nearby.value(node, node.layout.named["model", name], read)
     assert sum(count > 1 for count in asked) == 2
+
+
+def _told(*states: dict) -> list[str]:
+    """Save states; return what is said of names."""
+    with warnings.catch_warnings(record=True) as told, lcstore.open(MemoryBackend.fresh()) as store:
+        warnings.simplefilter("always", UnrecognisedWarning)
+        for step, state in enumerate(states):
+            store.save(step, state)
+    return [str(one.message) for one in told if issubclass(one.category, UnrecognisedWarning)]
+
+
+def _replay(count: int) -> list[dict]:
+    return [{"obs": np.full(4, at, np.float32), "done": np.bool_(at % 2)} for at in range(count)]
+
+
+def test_many_tiny_tensors_of_a_list_are_told_of_once():
+    """Their names take several times what they do, and nothing but the bytes of a save would say so."""
+    model = {"fc.weight": np.ones((64, 64), np.float32)}
+    told = _told(*({"model": model, "replay": _replay(count)} for count in (20, 600, 700)))
+    assert told == [
+        "step 1: 1,200 tensors below 'replay' hold 8 bytes each: their names take more than they do, in "
+        "every save. Join them to one for each field, as by np.stack"
+    ]
+    joined = {key: np.stack([one[key] for one in _replay(600)]) for key in ("obs", "done")}
+    assert _told({"model": model, "replay": joined}, {"model": model, "replay": _replay(400)}) == []
+    by_key = {f"user {at}": np.full(4, at, np.float32) for at in range(1000)}
+    assert "1,000 tensors below 'users' hold 16 bytes each" in _told({"users": by_key})[0]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_gains_and_biases_of_a_model_and_counts_of_an_optimizer_are_not_told_of(listed):
+    layers, moments = {}, {}
+    for at in range(600):
+        for name, shape in (("weight", (24, 24)), ("bias", (24,))):
+            layers[f"{at}.{name}"] = np.full(shape, at, np.float32)
+            moments[len(moments)] = {"step": np.float32(7), "average": np.full(shape, at, np.float32)}
+    counts = {at: {"step": one["step"]} for at, one in moments.items()}
+    model = {"layers": [*layers.values()]} if listed else layers
+    state = {"params": model, "optim": {"state": counts}, "other": {"state": moments}}
+    assert [one for one in _told(state) if "bytes each" in one] == []
