@@ -11,7 +11,7 @@ from typing import Any, Final
 from transformers import TrainerCallback
 
 from lcstore.errors import InvalidInputError
-from lcstore.format.labels import At
+from lcstore.format.labels import At, Run
 from lcstore.integrations.processes import any_of_all, check_unsharded, of_the_first, wait_for_all
 from lcstore.integrations.trainer_files import config_of, metrics_of, remove_folders, state_of, write_folder
 from lcstore.manager.manager import CheckpointManager
@@ -60,7 +60,7 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         self._is_told = False
         self._folder: Path | None = None
 
-    def checkpoint(self, output_dir: str | os.PathLike[str], at: At = None) -> str | None:
+    def checkpoint(self, output_dir: str | os.PathLike[str], at: At = None, *, run: Run = None) -> str | None:
         """Write a state as a folder for Trainer to resume from, and go on from it.
 
         The next save is a small delta to that state. The folder is removed once Trainer has resumed.
@@ -72,6 +72,8 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
             Trainer's output folder. The folder is written below it.
         at
             Which state: by default the newest one that is not damaged; a step, ``"best:eval_loss"``, a tag.
+        run
+            Only of this run, by number or id.
 
         Returns
         -------
@@ -85,16 +87,16 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         StorageError
             The folder could not be written: a disk is full.
         """
-        return of_the_first(lambda: self._written(Path(output_dir) / _RESUMES_FROM, at))
+        return of_the_first(lambda: self._written(Path(output_dir) / _RESUMES_FROM, at, run))
 
-    def _written(self, where: Path, at: At) -> str | None:
+    def _written(self, where: Path, at: At, run: Run) -> str | None:
         manager = self._open()
-        resumed = manager.resume(at)
+        resumed = manager.resume(at, run=run)
         if resumed is None:
             return None
         remove_folders(where)
         self._folder = where / f"checkpoint-{resumed.step}"
-        described = manager.store.info(resumed.step if at in (None, "latest") else at)
+        described = manager.store.info(manager.store.node)
         with mapped("write", str(self._folder)):
             write_folder(self._folder, resumed.state, described.metadata)
         return str(self._folder)

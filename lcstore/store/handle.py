@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from lcstore.durability import Durability
 from lcstore.errors import InvalidInputError, ReadOnlyError
+from lcstore.format.labels import At, Run
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
+from lcstore.read.find import named
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import REQUESTS, Workers, default_threads
@@ -93,6 +95,11 @@ class Handle:
         from lcstore.maintain.compact import Compactor
 
         return Compactor(self._reader, self._durability, **bounds)
+
+    def _found(self, at: At, run: Run = None) -> str:
+        """Return the node of the state that `at` and `run` mean together, as of a new listing."""
+        self._reader.listed()
+        return named(self._reader, at, run).node
 
     def _log_read(self, what: str, name: NodeName, started: float) -> None:
         """Note in the log that a state was read, begun at a moment of `time.perf_counter`."""

@@ -19,7 +19,7 @@ from lcstore.index.reading import ReadRecord
 from lcstore.index.resolve import check_run, lost_records, resolved
 from lcstore.index.standing import come_too_late
 from lcstore.index.states import Listed, list_states
-from lcstore.read.find import find, named
+from lcstore.read.find import find
 from lcstore.read.metrics import best
 from lcstore.read.snapshot import Snapshot
 from lcstore.read.statistics import Stats, stats
@@ -127,13 +127,13 @@ class Overview(Handle):
         """Return what is recorded of a state, without reading any of its tensors."""
         return find(self._reader, self._of_run(at, run), lambda found: found.info)
 
-    def paths(self, at: At = None) -> dict[str, tuple[tuple[int, ...], str, str]]:
+    def paths(self, at: At = None, *, run: Run = None) -> dict[str, tuple[tuple[int, ...], str, str]]:
         """Return shape, dtype and role of each tensor of a state by its name."""
-        return find(self._reader, at, Snapshot.tensors)
+        return find(self._reader, self._of_run(at, run), Snapshot.tensors)
 
-    def leaves(self, at: At = None) -> dict[str, object]:
+    def leaves(self, at: At = None, *, run: Run = None) -> dict[str, object]:
         """Return the plain values of a state by name, without reading any of its tensors."""
-        return find(self._reader, at, Snapshot.leaves)
+        return find(self._reader, self._of_run(at, run), Snapshot.leaves)
 
     def states(
         self,
@@ -208,7 +208,4 @@ class Overview(Handle):
 
     def _of_run(self, at: At, run: Run) -> At:
         """Return a name of the state that `at` and `run` mean together."""
-        if run is None:
-            return at
-        self._reader.listed()
-        return named(self._reader, at, run).node
+        return at if run is None else self._found(at, run)

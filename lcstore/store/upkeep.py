@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lcstore.check.findings import Level
 from lcstore.cluster.tasks import Client, check_seen_by_others
 from lcstore.errors import LcstoreError
-from lcstore.format.labels import At
+from lcstore.format.labels import At, Run
 from lcstore.format.markkeys import WHOLE_STATE
 from lcstore.maintain.collect import Collector
 from lcstore.maintain.collected import CollectReport
@@ -35,7 +35,7 @@ class Upkeep(Soundness, Labelling):
 
     # Letting go -----------------------------------------------------------------------------------------
 
-    def retire(self, at: At, reason: str = "", *, dry_run: bool = False) -> Retired:
+    def retire(self, at: At, reason: str = "", *, run: Run = None, dry_run: bool = False) -> Retired:
         """Let go of one state.
 
         It is not listed or found any more, and the next `collect` deletes what only it needed. States that
@@ -44,7 +44,7 @@ class Upkeep(Soundness, Labelling):
 
         Parameters
         ----------
-        at
+        at, run
             As for `restore`.
         reason
             Why; kept in the record.
@@ -59,8 +59,7 @@ class Upkeep(Soundness, Labelling):
             It is the latest state of its run, or pinned.
         """
         self._check_open() if dry_run else self._check_writable()
-        node = self._found(at)
-        gone = retire_node(self._reader, self._durability, node, reason, dry_run=dry_run)
+        gone = retire_node(self._reader, self._durability, self._found(at, run), reason, dry_run=dry_run)
         self._log_done(gone, dry_run=dry_run)
         return gone
 

@@ -220,7 +220,7 @@ def test_any_state_may_be_gone_back_to(tmp_path):
     callback = LcstoreCallback(tmp_path / "run", every=2)
     trainer_of(tmp_path, callback, num_train_epochs=1).train()
     assert callback.checkpoint(tmp_path, "best:learning_rate:max").endswith("checkpoint-4")
-    assert callback.checkpoint(tmp_path, 2).endswith("checkpoint-2")
+    assert callback.checkpoint(tmp_path, 2, run=1).endswith("checkpoint-2")
     assert [path.name for path in (tmp_path / "lcstore-resume").iterdir()] == ["checkpoint-2"]
     callback.close()
 

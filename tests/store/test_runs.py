@@ -73,6 +73,34 @@ def test_a_run_is_named_by_number_or_id():
             store.restore(store.info(10).node, run=2)
 
 
+def test_a_run_is_named_wherever_a_state_is_labelled_or_let_go_of():
+    backend = MemoryBackend.fresh()
+    nodes = {}
+    for run in (1, 2):
+        with lcstore.open(backend) as one:
+            for step in (10, 20):
+                nodes[run, step] = one.save(step, {**state(step), f"run{run}": run}).node
+    with lcstore.open(backend) as store:
+        run_id = store.info(run=1).run_id
+        assert "run1" in store.paths(10, run=1) | store.leaves(10, run=run_id)
+        store.tag("base", 10, run=1)
+        assert store.tags() == {"base": nodes[1, 10]}
+        assert store.pin(10, by="fig", run=run_id) == nodes[1, 10]
+        assert store.pin(10) == nodes[2, 10]
+        assert (store.unpin(10, run=2), store.unpin(10, "fig", run=1)) == (1, 1)
+        assert [store.retire(10, run=run).node for run in (1, 2)] == [nodes[1, 10], nodes[2, 10]]
+        (back,) = store.unretire(10, run=1).brought_back
+        assert back.node == nodes[1, 10]
+        store.retire(10, run=1)
+        assert store.pin(10, run=1) == nodes[1, 10]
+        with pytest.raises(NotFoundError, match="no state 30 in run 2"):
+            store.pin(30, run=2)
+        with pytest.raises(InvalidInputError, match="names one state"):
+            store.tag("b", nodes[1, 20], run=2)
+        with pytest.raises(InvalidInputError, match="run"):
+            store.unretire(run=1)
+
+
 def test_the_best_state_by_name():
     with lcstore.open(MemoryBackend.fresh()) as store:
         for step, loss in ((0, 3.0), (1, 1.0), (2, math.nan), (3, 2.0)):
@@ -589,5 +617,14 @@ def test_a_step_of_two_runs_says_which_was_taken(caplog):
             f"{nodes[0]} (run 1)"
         ]
         caplog.clear()
+        store.retire(10, dry_run=True)
+        assert [f"this is node {nodes[1]} of run 2" in one for one in caplog.messages] == [True]
+        caplog.clear()
         store.read(10, "n", run=1), store.read(nodes[0], "n"), store.read(21, "n"), store.restore()
+        assert caplog.messages == []
+    with lcstore.open(backend) as store, caplog.at_level("INFO", "lcstore.hints"):
+        store.pin(10), store.tag("a", 10), store.unpin(10)
+        assert [f"this is node {nodes[1]} of run 2" in one for one in caplog.messages] == [True] * 3
+        caplog.clear()
+        store.pin(10, run=1), store.tag("a", 10, run=1), store.unpin(10, run=1), store.pin(21)
         assert caplog.messages == []
