@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+from lcstore.errors import CorruptionError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
@@ -18,6 +19,7 @@ from lcstore.index.lengths import lengths_of
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import ReadRecord, Records, read_each
+from lcstore.layout.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import bytes_on_disk
@@ -40,7 +42,8 @@ class Stats:
         States that were let go of, and are still there: `collect` has not come to them, or others stand on
         them.
     bytes_raw
-        Of the tensors of the states that are kept, by kind (``anchor``, ``delta``) and in ``total``.
+        Of the tensors of the states that are kept, by kind (``anchor``, ``delta``) and in ``total``; without
+        those that were stripped.
     bytes_stored
         Of everything that is there of what records name, by kind (``anchor``, ``delta``, ``exact`` values,
         ``shortcut``, and ``retired`` for what such states were saved with and exact values that were let go
@@ -97,8 +100,12 @@ class Stats:
 class _Count:
     """Numbers while they are added up."""
 
-    def __init__(self, there: set[str], marks: Marks) -> None:
+    def __init__(self, there: set[str], marks: Marks, layout: Callable[[str], Layout]) -> None:
         self.there = there
+        self.layout = layout
+        self.stripped = marks.stripped
+        #: The bytes of tensors that were let go of, by layout and pools.
+        self.gone: dict[tuple[str, frozenset[str]], int] = {}
         self.hidden = marks.hidden
         self.inexact = marks.inexact
         self.scopes = {(name.edge, name.scope) for name in marks.condemned}
@@ -131,12 +138,26 @@ class _Count:
             kind = "retired"
         else:
             self.raw[kind] += int(record.stats.get("bytes_raw", 0))
+            if node in self.stripped:
+                self.raw[kind] -= self.let_go(record.layout, self.stripped[node])
         self.objects(kind, record.edge.objects)
         stored = (part.stored for part in record.edge.parts if part.stored is not None)
         self.objects(kind, (*record.leaves_objects, *stored))
         if record.exact is not None:
             kind = "retired" if node in self.hidden or node in self.inexact else "exact"
             self.objects(kind, record.exact.objects, exact=True)
+
+    def let_go(self, layout: str, pools: frozenset[str]) -> int:
+        """Return the bytes of the tensors of a layout that lie in some pools; 0 where it cannot be read."""
+        if (layout, pools) not in self.gone:
+            self.gone[layout, pools] = 0
+            try:
+                found = self.layout(layout)
+                gone = zip(found.tensors, found.within(pools), strict=True)
+                self.gone[layout, pools] = sum(spec.nbytes for spec, is_gone in gone if is_gone)
+            except CorruptionError as error:
+                self.unreadable[error.key or layout] = error.message
+        return self.gone[layout, pools]
 
     def tally(self, read: ReadRecord[NodeRecord] | ReadRecord[EdgeRecord]) -> None:
         self.stored["records"] += read.nbytes
@@ -150,6 +171,7 @@ class _Count:
 
 def stats(
     backend: Backend,
+    layout: Callable[[str], Layout],
     on_progress: OnProgress | None = None,
     seen: Callable[[ReadRecord[NodeRecord]], None] | None = None,
     known: Records | None = None,
@@ -160,6 +182,8 @@ def stats(
     ----------
     backend
         Where the store is.
+    layout
+        Gives a layout by what it is known by: of states that were stripped, to know what is left.
     on_progress
         Told how many records have been read.
     seen, known
@@ -173,7 +197,7 @@ def stats(
     listing = Listing.take(backend, CHECKING)
     names, data = listing.nodes, listing.below(keys.DATA)
     marks = listing.marks({name.node for name in names})
-    count = _Count(set(data), marks)
+    count = _Count(set(data), marks, layout)
     for node in read_each(backend, NODE, listing.below(keys.NODES), on_progress):
         count.tally(node)
         if seen is not None:

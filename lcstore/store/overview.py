@@ -188,7 +188,7 @@ class Overview(Handle):
             Called with each record of a node as it was read: who wants more of them need not read them again.
         """
         self._check_open()
-        return stats(self._backend, on_progress, seen, self._index.known)
+        return stats(self._backend, self._index.layout, on_progress, seen, self._index.known)
 
     def restore_costs(self) -> RestoreCosts:
         """Return what restoring each state reads, now and once the store is compacted: from names alone."""

@@ -332,6 +332,29 @@ def test_what_was_let_go_of_is_counted_as_that_with_its_exact_value(tmp_path):
         assert store.stats().bytes_stored["retired"] == 0
 
 
+def test_what_was_stripped_is_counted_as_raw_no_more(tmp_path):
+    url = str(tmp_path / "run")
+    with lcstore.open(url, grace=0, threads=1) as store:
+        for step in range(4):
+            moments = {"state": {"#0": {"exp_avg": np.full(4096, step + 1.0, np.float32)}}}
+            store.save(step, {"model": {"w": np.ones(4096, np.float32)}, "optim": moments})
+        raw = store.stats().bytes_raw
+        assert raw["total"] == 4 * 2 * 4096 * 4
+        store.retain("latest:9 | strip:optim/**:latest:1")
+        without = raw["total"] - 3 * 4096 * 4  # the latest is whole
+        assert store.stats().bytes_raw == {
+            "anchor": 4096 * 4, "delta": without - 4096 * 4, "total": without
+        }  # fmt: skip
+    with lcstore.open(url, "r") as store:
+        (layout,) = store.backend.list("layouts")
+        (tmp_path / "run" / layout).write_bytes(b"?")
+        for copy in (tmp_path / "run" / "copies").rglob("*"):
+            copy.is_file() and copy.unlink()
+        found = store.stats()
+        assert layout in found.unreadable
+        assert found.bytes_raw == raw
+
+
 def test_nothing_to_collect(run):
     for apply in ([], ["--apply"]):
         said = call("collect", run, *apply).stdout
