@@ -90,7 +90,7 @@ def _store(backend: Backend) -> tuple[str, bool, bool]:
         return _NONE, False, True
     except LcstoreError as error:
         if cure := cure_of(error):  # every promise would fail for it
-            return f"{error.message}: {cure}", True, False
+            return f"{error.message.rstrip('.')}: {cure}", True, False
         return str(error), True, True
 
 

@@ -15,6 +15,8 @@ _PACKAGES: Final = (
     "s3fs", "torch", "jax", "scikit-learn",
 )  # fmt: skip
 _ELEMENTS: Final = 1 << 21
+#: What is said where a trial could not clean up.
+_LEFT: Final = "What this trial wrote is left there, in lcstore-doctor-*"
 #: What to look at where a target does not answer.
 _LOOK_AT: Final = (
     "look at its address (of a bucket AWS_ENDPOINT_URL and the region), and at what lies in between: a proxy "
@@ -103,7 +105,8 @@ def why_not(target: dict[str, Any]) -> str:
     """Return what is said of a target that does not keep all promises, as far as they were tried; else ""."""
     problems = {check["problem"] for check in target["checks"]} - {None}
     if target["silent"]:
-        return f"{target['silent']}. Nothing else was tried: {_LOOK_AT}."
+        left = f" {_LEFT}." * bool(target["checks"])
+        return f"{target['silent']}. Nothing else was tried: {_LOOK_AT}.{left}"
     if target["problem"] and not target["checks"]:
         return "nothing else was tried."
     return _refused(problems, readable=not target["problem"]) if problems else ""
@@ -115,8 +118,7 @@ def _refused(problems: Collection[str], *, readable: bool) -> str:
         return "there is no room left. What takes none works."
     forbidden = [problem for problem in problems if "PermissionError" in problem]
     if forbidden and all("could not delete" in problem for problem in forbidden):
-        left = "what this trial wrote stays there, in lcstore-doctor-*"
-        return f"you may write there, and not delete: saves work, but nothing can be collected, and {left}."
+        return f"you may write there, and not delete: saves work, but nothing can be collected. {_LEFT}."
     if forbidden and not readable:
         return "you may neither read nor write there: ask its owner for the rights to (docs/targets.md)."
     if forbidden:

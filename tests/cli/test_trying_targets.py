@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -83,12 +84,10 @@ def test_doctor_asks_a_target_that_gives_no_answer_nothing_more(monkeypatch, dro
     login = ("-o", "key=a", "-o", "secret=b")
     with accepting(drops=drops) as port:
         endpoint = f'client_kwargs={{"endpoint_url": "http://127.0.0.1:{port}"}}'
-        began = time.monotonic()
         result = call("doctor", "s3://bucket/run", *login, "-o", endpoint)
-        assert time.monotonic() - began < 30
     assert result.exit_code == 1
     told = " ".join(result.stdout.split())
-    assert "could not read lcstore.json in " in told
+    assert int(re.findall(r"could not read lcstore\.json in (\d+) s:", told)[0]) < 10
     assert "Nothing else was tried: look at" in told
     for looked_at in ("AWS_ENDPOINT_URL", "region", "HTTPS_PROXY"):
         assert looked_at in told
@@ -99,16 +98,17 @@ def test_doctor_ends_with_the_first_promise_that_has_no_answer(monkeypatch):
     backend = Mute(about="conformance/")
     monkeypatch.setattr(asking, "PATIENCE", Patience(0.5, 1))
     opens(monkeypatch, backend)
-    began = time.monotonic()
     about = document("doctor", "s3://bucket/run", status=1)["target"]
-    assert time.monotonic() - began < 20
     assert [check["name"] for check in about["checks"]] == ["round_trip"]
+    assert about["checks"][0]["seconds"] < 10
     assert "could not read conformance/" in about["silent"]
     assert about["store"] == "none yet"
     assert not about["ok"]
     assert sum("conformance/" in key for key in backend.asked) == 2  # it was asked twice, and cleaned nothing
-    told = call("doctor", "s3://bucket/run").stdout
+    backend.asked.clear()
+    told = " ".join(call("doctor", "s3://bucket/run").stdout.split())
     assert "Nothing else was tried" in told
+    assert "What this trial wrote is left there, in lcstore-doctor-*." in told
     assert "do not keep a store there" not in told
 
 
