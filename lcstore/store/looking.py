@@ -240,7 +240,7 @@ class Looking(Overview):
         Raises
         ------
         NotFoundError
-            A step of a list is not there or does not have the name, or no step has it; the nearest are named.
+            There is no state, or none has the name; or a step of a list is not there or does not have it.
         CorruptionError
             As for `restore`.
         """
@@ -285,7 +285,7 @@ class Looking(Overview):
         Raises
         ------
         NotFoundError
-            A step of a list is not there, or one of `names` matches nothing in any state.
+            There is no state, or one of `names` matches nothing in any; or a step of a list is not there.
         CorruptionError
             As for `restore`; raised when the walk comes to it.
 

@@ -66,11 +66,13 @@ def stops(
     Raises
     ------
     NotFoundError
-        One of a list is not there, or there is no such run, or no state `line`.
+        One of a list is not there, or there is no such run, or no state `line`, or no state at all.
     InvalidInputError
         It is none of these.
     """
     graph = reader.listed()
+    if graph.latest() is None:
+        named(reader, None)  # raises what a restore does, of no store or of one without a state
     check_run(graph, reader.url, run)
     ranged = steps is None or isinstance(steps, range)
     if not ranged and (not isinstance(steps, Iterable) or isinstance(steps, str | bytes)):

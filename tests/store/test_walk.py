@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -799,3 +800,18 @@ def test_a_walk_that_was_not_told_what_it_is_over_says_how():
         with pytest.raises(NotFoundError, match="nothing that matches") as told:
             list(store.walk(names="net/**"))
         assert "names= says" not in str(told.value)
+
+
+@pytest.mark.parametrize("steps", [None, range(10)])
+def test_where_no_state_is_a_walk_says_what_a_restore_does(tmp_path, steps):
+    with lcstore.open(tmp_path / "rnus") as mistyped, lcstore.open(tmp_path / "runs", grace=0) as store:
+        store.save(0, {"w": np.ones(4)})
+        for key in [key for key in store.backend.list("data") if "zarr" not in key]:
+            store.backend.delete(key)
+        store.repair()
+        for one, said in ((mistyped, "there is no store at .*rnus"), (store, "there is no state in .*runs")):
+            for ask in (one.walk, partial(one.history, "w"), partial(one.zarr_history, "w")):
+                with pytest.raises(NotFoundError, match=said):
+                    ask(steps=steps)
+            with pytest.raises(NotFoundError, match=said):
+                one.restore()
