@@ -74,6 +74,10 @@ class Keep(Retention):
         """
         raise NotImplementedError
 
+    def why(self, candidate: Candidate) -> str:
+        """Return what is said of a candidate that this rule keeps."""
+        return str(self)
+
     def lacking(self, candidates: Sequence[Candidate]) -> str | None:
         """Return what the candidates lack, if this rule can name none for lack of data."""
         return None

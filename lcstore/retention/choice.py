@@ -117,8 +117,10 @@ def _kept_by(
         if lacks and any(item.metrics for item in items):
             # What other rules name would be all that stays, and the name may be mistyped.
             raise InvalidInputError(f"nothing is let go of: {lacks}")
-        for node in _named([part], items, notes):
-            found[node].append(str(part))
+        named = _named([part], items, notes)
+        for item in items:
+            if item.node in named:
+                found[item.node].append(part.why(item))
     if keeps and not any(found.values()):
         raise InvalidInputError(f"the rule names no state to keep: {'; '.join(notes)}")
     usual = (Tagged(), Pinned())  # most runs have none

@@ -214,6 +214,10 @@ class Tagged(Keep):
         """Return the nodes with such a tag."""
         return {item.node for item in candidates if any(map(self._matches, item.tags))}
 
+    def why(self, candidate: Candidate) -> str:
+        """Return the rule, and by which tags it keeps a candidate."""
+        return f"{self}: {', '.join(sorted(filter(self._matches, candidate.tags)))}"
+
     def _matches(self, tag: str) -> bool:
         return not self.globs or any(fnmatchcase(tag, glob) for glob in self.globs)
 

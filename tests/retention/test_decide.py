@@ -148,6 +148,9 @@ def test_tags_and_pins():
     assert kept_steps(Tagged(), items) == [1, 2, 3, 5]
     assert kept_steps(Pinned(), items) == [3, 5]
     assert kept_steps(LatestN(1), items) == [3, 5]
+    kept_by = decide(EveryNSteps(2) | Tagged(), items).kept_by
+    assert kept_by["1.2"] == ("EveryNSteps(2)", "Tagged(): v1, x")
+    assert decide(Tagged("v?"), items).kept_by["1.2"] == ("Tagged('v?'): v1",)
 
 
 def test_budget_counts_one_anchor_and_the_later_edges():
