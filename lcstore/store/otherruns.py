@@ -12,9 +12,8 @@ from lcstore.index.index import Index
 from lcstore.ranks import is_own, rank
 from lcstore.warned import warn
 
-#: From this commit of a handle on, after twice as many each time, the states are listed once more.
-_LOOKS_FROM: Final = 2
-#: So they are after so many seconds: a machine that hung is soon told that another took its place.
+#: After twice as many commits each time the states are listed once more; and after so many seconds, so a
+#: machine that hung is told that another took its place.
 _LOOKS_EACH: Final = 600.0
 
 
@@ -30,8 +29,7 @@ class OtherRuns:
     def __init__(self, index: Index) -> None:
         self._url = index.backend.url
         self._index = index
-        self._commits = 0
-        self._looked = 0.0
+        self._commits, self._looked = 0, 0.0
         #: The ids of its own runs: one that was rewound begins another.
         self._own: set[str] = set()
         #: The last states of other runs, as of the first commit; None once they were told of.
@@ -56,8 +54,7 @@ class OtherRuns:
             if anew and self._others:
                 self._tell_of_those_before(head)
         elif self._others is not None and (
-            (self._commits >= _LOOKS_FROM and self._commits.bit_count() == 1)
-            or abs(time.time() - self._looked) >= _LOOKS_EACH
+            self._commits.bit_count() == 1 or abs(time.time() - self._looked) >= _LOOKS_EACH
         ):
             self._looked = time.time()
             with suppress(LcstoreError):  # the state is there, and this can wait

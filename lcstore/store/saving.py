@@ -372,8 +372,7 @@ class Saving(Handle):
         if self._looks_at_sizes and layout is not before and (tiny := tiny_said(step, layout)):
             self._looks_at_sizes = False
             warn(tiny, UnrecognisedWarning)
-        changed = changed_wrapping(before, layout) if self._looks_at_wrapping else None
-        if changed is not None:
+        if self._looks_at_wrapping and (changed := changed_wrapping(before, layout)):
             self._looks_at_wrapping = False
             warn(changed, UnrecognisedWarning)
         if self.looks_at_names and layout is not None:
