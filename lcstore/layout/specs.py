@@ -23,6 +23,10 @@ MIN_CHUNK_BYTES: Final = 4 << 20
 MAX_CHUNK_BYTES: Final = 64 << 20
 #: The same of pools with parity, which takes as many bytes as the longest chunk that it covers.
 MIN_COVERED_BYTES: Final = 1 << 20
+#: Into how many chunks these are cut: more than the fewest where a chunk would be larger than that, and no
+#: more than one parity covers. A save holds some of them beside the state, and a delta makes a file of each.
+FEWEST_COVERED, MOST_COVERED = 8, 16
+FULL_COVERED_BYTES: Final = 16 << 20
 #: From here on a pool would have too many objects with chunks of the usual size.
 HUGE_POOL_BYTES: Final = 16 << 30
 HUGE_CHUNK_BYTES: Final = 512 << 20
@@ -179,7 +183,8 @@ def chunk_elements(size: int, dtype: str, *, covered: bool = False) -> int:
 
     A quarter of the pool, at least 4 MiB and at most 64 MiB of raw values, so that small states are few
     objects and large ones are coded in parallel; above 16 GiB, one part in 256, at most 512 MiB. Of a pool
-    that parity covers an eighth, at least 1 MiB.
+    that parity covers an eighth, at least 1 MiB; a smaller part where that is more than 16 MiB, down to a
+    sixteenth.
     """
     itemsize = dtype_from_name(dtype).itemsize
     nbytes = size * itemsize
@@ -187,7 +192,8 @@ def chunk_elements(size: int, dtype: str, *, covered: bool = False) -> int:
         chunk = min(max(nbytes // 256, MAX_CHUNK_BYTES), HUGE_CHUNK_BYTES)
     elif covered:
         step = CHUNK_MULTIPLE * itemsize
-        chunk = min(max(-(-nbytes // (8 * step)) * step, MIN_COVERED_BYTES), MAX_CHUNK_BYTES)
+        count = min(max(-(-nbytes // FULL_COVERED_BYTES), FEWEST_COVERED), MOST_COVERED)
+        chunk = min(max(-(-nbytes // (count * step)) * step, MIN_COVERED_BYTES), MAX_CHUNK_BYTES)
     else:
         chunk = min(max(nbytes // 4, MIN_CHUNK_BYTES), MAX_CHUNK_BYTES)
     return chunk // itemsize // CHUNK_MULTIPLE * CHUNK_MULTIPLE

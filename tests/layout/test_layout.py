@@ -20,6 +20,7 @@ from lcstore.errors import (
     LimitError,
     UnsupportedFormatError,
 )
+from lcstore.format.parity import COVERED
 from lcstore.layout import layoutjson
 from lcstore.layout.layout import Layout, make_layout
 from lcstore.layout.poolmap import Piece, PieceColumns
@@ -238,6 +239,35 @@ def test_chunks(size, dtype, nbytes):
     chunk = chunk_elements(size, dtype)
     assert chunk % 1024 == 0
     assert chunk * {"bool": 1, "bfloat16": 2, "float32": 4}[dtype] == nbytes
+
+
+@pytest.mark.parametrize(
+    ("mib", "chunk", "count"),
+    [
+        (1, 1, 1),
+        (8, 1, 8),
+        (64, 8, 8),
+        (128, 16, 8),
+        (192, 16, 12),  # a first save holds four of them or so beside the track
+        (200, 200 / 13, 13),
+        (256, 16, 16),
+        (512, 32, 16),
+        (1024, 64, 16),
+        (4096, 64, 64),
+    ],
+)
+def test_chunks_of_a_pool_with_parity(mib, chunk, count):
+    size = (mib << 20) // 4
+    found = chunk_elements(size, "float32", covered=True)
+    assert chunk <= found * 4 / (1 << 20) < chunk + 1 / 256
+    assert -(-size // found) == count
+
+
+@given(st.integers(1, 1024 << 18))
+def test_one_parity_covers_all_chunks_of_a_new_pool_below_a_gibibyte(size):
+    chunk = chunk_elements(size, "float32", covered=True)
+    assert -(-size // chunk) <= COVERED
+    assert chunk * 4 <= max(16 << 20, -(-size * 4 // COVERED) + 4096)
 
 
 @given(st.integers(0, MAX_POOL_ELEMENTS), st.sampled_from(["bool", "float16", "float32", "complex128"]))
