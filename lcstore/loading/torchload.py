@@ -130,7 +130,8 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
     if not isinstance(saved, Mapping) or not all(isinstance(name, str) for name in saved):
         raise InvalidInputError("what is saved there are not the tensors of a module, by name")
     here = module.state_dict()
-    if _AVERAGED in saved and _AVERAGED not in here:
+    averaged = _AVERAGED in saved and _AVERAGED not in here
+    if averaged:
         saved = {name: value for name, value in saved.items() if name != _AVERAGED}
     found = renamed(saved, here.keys()) or dict(saved)
     optional = {name for name in here if name.rpartition(".")[2] == "num_batches_tracked"}
@@ -149,28 +150,44 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
     ]
     if said:
         state = f"store.restore(step, to='torch'){''.join(f'[{one!r}]' for one in where)}"
-        shapes = [_shape(value) for value in here.values()]
-        if not found.keys() & here.keys() and shapes == [_shape(value) for value in found.values()]:
-            said.append(
-                "all shapes agree, one by one; if these are the same layers by other names: saved = "
-                f"{state}; model.load_state_dict(dict(zip(model.state_dict(), saved.values())))"
-            )
-        elif len(surplus) + len(wrong) < len(found):
-            fits = (
-                f"saved, here = {state}, model.state_dict(); model.load_state_dict({{name: saved[name] for "
-                "name in saved if name in here and saved[name].shape == here[name].shape}, strict=False)"
-                if wrong
-                else f"model.load_state_dict({state}, strict=False)"
-            )
-            said.append(
-                f"to load what has a place here, and no more: {fits}, or of store.resume(step, to='torch') "
-                "where the next save goes on from it"
-            )
+        pairs = [] if wrong or averaged else _other_names(found, here)
+        if pairs or len(surplus) + len(wrong) < len(found):
+            line = _line_for_names(state, pairs, found) if pairs else _line_for_part(state, wrong)
+            said.append(f"{line}, or of store.resume(step, to='torch') where the next save goes on from it")
         raise InvalidInputError("; ".join(said))
     return {
         name: from_host(value, "torch") if isinstance(value, np.ndarray) else value
         for name, value in found.items()
     }
+
+
+def _other_names(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the names that went and came, each with the other, where their shapes agree one by one."""
+    went, came = [name for name in saved if name not in here], [name for name in here if name not in saved]
+    alike = [_shape(saved[name]) for name in went] == [_shape(here[name]) for name in came]
+    return [*zip(went, came, strict=True)] if alike else []
+
+
+def _line_for_names(state: str, pairs: Sequence[tuple[str, str]], saved: Mapping[str, Any]) -> str:
+    """Return what loads a module of which layers have other names now: by the order of those."""
+    may_be = ", ".join(f"{old!r} may be {new!r}" for old, new in pairs[:SHOWN])
+    return (
+        f"{'all' if len(pairs) == len(saved) else 'their'} shapes agree, one by one: {may_be}. If these are "
+        f"the same layers by other names: saved = {state}; new = iter([name for name in model.state_dict() "
+        "if name not in saved]); model.load_state_dict(dict(zip([name if name in model.state_dict() else "
+        "next(new) for name in saved], saved.values())))"
+    )
+
+
+def _line_for_part(state: str, wrong: Sequence[str]) -> str:
+    """Return what loads a module of which layers came or went, or have other shapes."""
+    fits = (
+        f"saved, here = {state}, model.state_dict(); model.load_state_dict({{name: saved[name] for name in "
+        "saved if name in here and saved[name].shape == here[name].shape}, strict=False)"
+        if wrong
+        else f"model.load_state_dict({state}, strict=False)"
+    )
+    return f"to load what has a place here, and no more: {fits}"
 
 
 def assigned(module: Any, saved: dict[str, Any]) -> dict[str, Any]:

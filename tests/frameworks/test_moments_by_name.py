@@ -191,6 +191,34 @@ def test_a_flattened_one_is_loaded_by_torch(trained):
     assert same(moments(other, again), moments(one, optimizer))
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_moments_of_layers_of_another_name_come_over_by_position(named):
+    def called(name):
+        return torch.nn.ModuleDict({"a": torch.nn.Linear(WIDTH, WIDTH), name: torch.nn.Linear(WIDTH, WIDTH)})
+
+    def of(net):
+        return torch.optim.AdamW(net.named_parameters() if named else net.parameters(), lr=0.01)
+
+    former, store = called("b"), lcstore.open(MemoryBackend.fresh(), policy="lossless")
+    trained = of(former)
+    train(former, trained)
+    store.save(0, {"model": former, "optim": trained})
+    newer, saved = called("new"), store.resume(0)
+    newer.load_state_dict({name.replace("b.", "new."): value for name, value in saved["model"].items()})
+    for group in saved["optim"]["param_groups"] if named else []:
+        group["param_names"] = [name.replace("b.", "new.") for name in group["param_names"]]
+    goes_on = of(newer)
+    goes_on.load_state_dict(saved["optim"])
+    for steps in (range(3, 5), range(5, 7)):  # again, from a save under the new names
+        train(former, trained, steps)
+        train(newer, goes_on, steps)
+        assert all(torch.equal(*some) for some in zip(former.parameters(), newer.parameters(), strict=True))
+        store.save(steps.stop, {"model": newer.state_dict(), "optim": goes_on.state_dict()})
+        newer = called("new")
+        goes_on = of(newer)
+        store.resume_into("latest", {"model": newer, "optim": goes_on})
+
+
 def test_tied_parameters_have_either_name():
     def tied(seed):
         one = model(seed)

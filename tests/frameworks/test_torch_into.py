@@ -184,6 +184,46 @@ def test_a_model_whose_layers_have_other_names_is_loaded_by_the_line_that_the_re
     assert "all shapes agree" not in str(caught.value)
 
 
+def test_a_model_of_which_some_layers_have_another_name_is_loaded_by_the_line_that_the_refusal_gives():
+    def made(blocks):
+        layers = {"embed": torch.nn.Linear(4, 6), blocks: torch.nn.Sequential(torch.nn.BatchNorm1d(6))}
+        return torch.nn.ModuleDict({**layers, "head": torch.nn.Linear(6, 2)})
+
+    store, step = lcstore.open(MemoryBackend.fresh(), policy="lossless"), 3
+    first, model = made("blocks"), made("blks")
+    store.save(step, {"nets": {"gen": first}})
+    with pytest.raises(lcstore.InvalidInputError, match=r"'blocks.0.bias' may be 'blks.0.bias'") as caught:
+        store.resume_into(step, {"nets": {"gen": model}})
+    assert "strict" not in str(caught.value)
+    (line,) = re.search(r"(saved = .*saved\.values\(\)\)\)\))", str(caught.value)).groups()
+    exec(line, {"store": store, "step": step, "model": model})
+    for saved, loaded in zip(first.state_dict().values(), model.state_dict().values(), strict=True):
+        assert torch.equal(saved, loaded)
+
+
+@pytest.mark.parametrize("layers", [("a", "c", "d"), ("wide", "b")])
+def test_layers_that_came_or_went_are_no_layers_of_another_name(layers):
+    def made(*names):
+        return torch.nn.ModuleDict({name: torch.nn.Linear(4, 8 if name == "wide" else 4) for name in names})
+
+    store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
+    store.save(0, {"model": made("a", "b")})
+    with pytest.raises(lcstore.InvalidInputError, match=r"no more: .*strict=False") as caught:
+        store.restore_into(0, {"model": made(*layers)})
+    assert "may be" not in str(caught.value)
+
+
+def test_an_average_of_layers_of_another_name_is_given_no_line_that_would_shift_them():
+    def made(*names):
+        return torch.nn.ModuleDict({name: torch.nn.Linear(4, 4) for name in names})
+
+    store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
+    store.save(0, {"ema": torch.optim.swa_utils.AveragedModel(made("a", "b"))})
+    with pytest.raises(lcstore.InvalidInputError, match="nothing is saved for") as caught:
+        store.restore_into(0, {"ema": made("a", "c")})
+    assert "values()" not in str(caught.value)
+
+
 def test_moments_of_what_is_no_parameter_are_refused(saved):
     store, state = saved
     optim = state["optim"].state_dict()
