@@ -15,6 +15,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.durability import Durability
 from lcstore.exchange.importing import by_step, read
+from lcstore.exchange.opaque import read_data
 from lcstore.exchange.peers import Coder, cast, peers
 from lcstore.exchange.sources import Source, sources
 from lcstore.format.policyfile import policy_from
@@ -88,12 +89,15 @@ class BenchReport:
         Bytes of tensors in the first file, and in all others together.
     methods
         Policies of lcstore, and what others do.
+    left_out
+        Names of what is no data in files of torch, objects of classes, and was not looked at.
     """
 
     files: tuple[str, ...]
     bytes_first: int
     bytes_others: int
     methods: list[Method] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
 
 
 def bench(
@@ -109,7 +113,8 @@ def bench(
     """Compare the policies of lcstore with what others do, on checkpoint files of one run.
 
     The first file becomes an anchor, and the others deltas, as in a store; they are kept in memory, coded,
-    and what a store keeps against damage is counted apart. Others code samples of each file.
+    and what a store keeps against damage is counted apart. Others code samples of each file. Objects that
+    lie beside tensors in a file of torch are left out: nothing in a file is ever run.
 
     Parameters
     ----------
@@ -125,7 +130,7 @@ def bench(
     Raises
     ------
     NotFoundError, InvalidInputError, CorruptionError
-        As for `import_files`.
+        As for `import_files`; or a file of torch holds no tensors but in objects.
 
     Examples
     --------
@@ -154,8 +159,14 @@ def bench(
         for policy in policies:
             method, weights = _policy(policy, files_here, threads, tell)
             ours.append(method)
-        sizes, others = _others(files_here, weights, tell)
-    return BenchReport(tuple([source.url for source in ordered]), sizes[0], sum(sizes[1:]), [*ours, *others])
+        sizes, others, left_out = _others(files_here, weights, tell)
+    urls = tuple([source.url for source in ordered])
+    return BenchReport(urls, sizes[0], sum(sizes[1:]), [*ours, *others], left_out)
+
+
+def _read(path: str, source: Source) -> tuple[Any, list[str]]:
+    """Return what a file holds, and the names of the objects that are left out of it."""
+    return read_data(path, source.url) if source.format == "torch" else (read(path, source).state, [])
 
 
 def _policy(
@@ -167,7 +178,7 @@ def _policy(
     usual = settled(policy_from(policy))
     with open_store(MemoryBackend.fresh(), policy=usual, threads=threads, durability=_NO_ANCHORS) as store:
         for step, (path, source) in enumerate(files):
-            state = read(path, source).state
+            state, _ = _read(path, source)
             info = store.save(step, state)
             method.bytes_protection += info.bytes_protection
             own = info.bytes_stored - info.bytes_protection
@@ -207,14 +218,16 @@ def _added(off: float, size: float, given: Array, found: Array) -> tuple[float, 
 
 def _others(
     files: Sequence[Here], weights: set[str], tell: Callable[[], None]
-) -> tuple[list[int], list[Method]]:
-    """Return the bytes of tensors in each file, and what others make of them."""
+) -> tuple[list[int], list[Method], tuple[str, ...]]:
+    """Return the bytes of tensors in each file, what others make of them, and what is left out of any."""
     coders = peers()
     methods = {name: Method(name) for name in coders}
-    sizes = []
+    sizes, left_out = [], dict[str, None]()
     off = size = 0.0
     for number, (path, source) in enumerate(files):
-        tensors = flatten(read(path, source).state).tensors
+        state, left = _read(path, source)
+        left_out |= dict.fromkeys(left)
+        tensors = flatten(state).tensors
         nbytes = sum(host.array.nbytes for _, host in tensors)
         sizes.append(nbytes)
         pieces = [*_pieces([host.array for _, host in tensors])]
@@ -225,10 +238,10 @@ def _others(
                 if format_name(path_of) in weights:
                     flat = host.array.reshape(-1)[: _PIECE_BYTES // host.array.itemsize]
                     off, size = _added(off, size, flat, cast(flat).astype(np.float64))
-        del tensors, pieces
+        del state, tensors, pieces
         tell()
     methods[_CAST].error = math.sqrt(off / size) if size else 0.0
-    return sizes, [*methods.values()]
+    return sizes, [*methods.values()], tuple(left_out)
 
 
 def _pieces(arrays: Sequence[Array]) -> Iterator[Array]:

@@ -18,7 +18,7 @@ from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.outgoing import Outgoing
 
 #: What torch says that it met and does not take for data.
-_REFUSED: Final = re.compile(r"(?:GLOBAL|global|class) [`']?([\w.]+)")
+REFUSED: Final = re.compile(r"(?:GLOBAL|global|class) [`']?([\w.]+)")
 
 #: Bytes that are read at a time to check them.
 _AT_ONCE: Final = 1 << 20
@@ -83,7 +83,7 @@ def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
             return _as_dicts(_load(torch, file), {})
         except pickle.UnpicklingError as error:
             said = str(error).strip()
-            found = _REFUSED.search(said)
+            found = REFUSED.search(said)
             if found is not None:
                 raise refusal(found[1], where) from error
             raise CorruptionError(f"{where} is no file of torch.save, or damaged: {_brief(said)}") from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections import Counter, defaultdict, deque
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 import lcstore
 from lcstore.cli.app import app
 from lcstore.exchange.benching import bench
+from lcstore.exchange.opaque import read_data
 from lcstore.exchange.peers import peers
 from lcstore.format.policyfile import write_policy
 from lcstore.track.policy import PRESETS, settled
@@ -103,3 +106,91 @@ def test_files_without_tensors(tmp_path):
     report = bench(tmp_path, policies=["balanced"])
     assert report.bytes_first == 0
     assert by_name(report)["zstd"].bytes_first == 0
+
+
+class RunningMean:
+    """As loops for reinforcement learning keep beside their models."""
+
+    def __init__(self):
+        self.mean = np.zeros(3)
+
+
+def touch(path):
+    os.close(os.open(path, os.O_CREAT))
+
+
+class Runs:
+    """What makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return touch, (str(self.path),)
+
+
+class Blocked(Runs):
+    """What runs a command when it is unpickled, of a module that torch never takes."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def with_objects(torch, step, **more):
+    return {
+        "model": {"fc.weight": torch.full((64, 64), 1.0 + step / 1000)},
+        "obs_rms": RunningMean(),
+        "replay": deque([RunningMean(), 2], maxlen=3),
+        "nested": [{"kind": defaultdict(int, a=1), "device": torch.device("cpu")}, ({1, 2}, 3)],
+        "counts": Counter("aab"),
+        "cls": RunningMean,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_objects_beside_tensors_are_left_out_and_named(tmp_path, zipped):
+    torch = pytest.importorskip("torch")
+    for step in (1, 2):
+        runs = Runs(tmp_path / "ran")
+        torch.save(with_objects(torch, step, hook=runs), tmp_path / f"step{step}.pt",
+                   _use_new_zipfile_serialization=zipped)  # fmt: skip
+    report = bench(tmp_path, policies=["lossless"])
+    assert (report.bytes_first, report.bytes_others) == (64 * 64 * 4, 64 * 64 * 4)
+    assert report.left_out == (
+        "obs_rms", "replay", "nested/#0/kind", "nested/#0/device", "nested/#1/#0", "cls", "hook"
+    )  # fmt: skip
+    assert not (tmp_path / "ran").exists()
+    assert "RunningMean" not in str(torch.serialization.get_safe_globals())
+    result = CliRunner().invoke(app, ["bench", str(tmp_path), "--policy", "lossless"])
+    assert "7 objects are left out, as they are no data: 'obs_rms', 'replay'," in result.stdout
+    with pytest.raises(lcstore.InvalidInputError, match="RunningMean, which only running code"):
+        lcstore.import_files(tmp_path, tmp_path / "store")
+
+
+@pytest.mark.parametrize(("inside", "named"), [(True, r" \('model'\)"), (False, "")])
+def test_a_file_of_objects_alone_is_refused_with_what_to_do(tmp_path, inside, named):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 2)
+    torch.save({"model": model, "step": 3} if inside else model, tmp_path / "step1.pt")
+    said = rf"step1.pt holds no tensors but in objects{named}, which.*torch.save\(model.state_dict\(\)"
+    with pytest.raises(lcstore.InvalidInputError, match=said):
+        bench(tmp_path, policies=[])
+
+
+def test_what_torch_never_takes_is_refused_as_it_was(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save(with_objects(torch, 1, hook=Blocked(tmp_path / "ran")), tmp_path / "step1.pt")
+    with pytest.raises(lcstore.InvalidInputError, match="which only running code"):
+        bench(tmp_path, policies=[])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_containers_in_many_others_are_gone_over_once(tmp_path):
+    torch = pytest.importorskip("torch")
+    value = [RunningMean(), torch.ones(3)]
+    for _ in range(40):
+        value = [value, (value,)]
+    torch.save(value, tmp_path / "step1.pt")
+    _, left = read_data(str(tmp_path / "step1.pt"), "step1.pt")
+    assert left == ["/".join(["#0"] * 41)]
