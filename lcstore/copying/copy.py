@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Final, NoReturn
 
 from lcstore.copying.earlier import Earlier, past, stood_on
-from lcstore.copying.receiving import Receiver, check_apart
+from lcstore.copying.receiving import Receiver, check_apart, check_new
 from lcstore.copying.wanted import Wanted, condemned_of, parts_of, present, still_going
 from lcstore.errors import ConflictError, CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
@@ -130,6 +130,7 @@ class _Copy:
 
     def run(self) -> CopyReport:
         check_apart(self.source, self.target)
+        check_new(self.source, self.target)
         record = read_store_record(self.source).to_bytes()
         for number in range(_ROUNDS):
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from threading import Lock
@@ -16,7 +17,9 @@ from lcstore.errors import (
 from lcstore.format import keys
 from lcstore.index.aside import set_aside
 from lcstore.storage.backend import Backend, read_twice, told_lengths
-from lcstore.storage.patient import no_room
+from lcstore.storage.finding import LOST, OWN
+from lcstore.storage.local import LocalBackend
+from lcstore.storage.patient import PatientBackend, no_room
 from lcstore.storage.put import put_record
 
 
@@ -111,4 +114,21 @@ def check_apart(source: Backend, target: Backend) -> None:
     if urls[0].startswith(urls[1]) or urls[1].startswith(urls[0]):
         raise InvalidInputError(
             f"{target.url} and {source.url} lie in each other: copy to a place of its own"
+        )
+
+
+def check_new(source: Backend, target: Backend) -> None:
+    """Refuse a folder that holds other files, and neither a store nor the beginning of a copy.
+
+    A store that is spread among them, as at the top of a disk, has every other store refused there.
+    """
+    inner = target.inner if isinstance(target, PatientBackend) else target
+    if not isinstance(inner, LocalBackend) or not os.path.isdir(inner.root):
+        return
+    there = sorted(name for name in os.listdir(inner.root) if name[0] != "." and name != LOST)
+    if there and not {keys.STORE_KEY, *OWN} & {*there}:
+        place = f"{target.url.rstrip('/')}/{source.url.rstrip('/').rpartition('/')[2]}"
+        raise InvalidInputError(
+            f"{target.url} holds other files, such as {there[0]!r}, and no store: copy to a place that is "
+            f"new or empty, such as {place}"
         )

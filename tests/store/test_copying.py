@@ -88,6 +88,21 @@ def test_between_targets_of_all_kinds(tmp_path, source):
     memory._fs.rm("/copied", recursive=True)
 
 
+def test_no_copy_is_spread_among_other_files(tmp_path, source):
+    """As over a USB disk, where every other store was refused from then on."""
+    stick = tmp_path / "stick"
+    (stick / "lost+found").mkdir(parents=True)
+    (stick / ".Trash").mkdir()
+    (stick / "photo.jpg").touch()
+    with pytest.raises(InvalidInputError, match=r"holds other files, such as 'photo.jpg', .* as .*/stick/"):
+        lcstore.copy(source, stick)
+    assert len(list(stick.iterdir())) == 3
+    (stick / "photo.jpg").unlink()
+    for _ in range(2):  # a disk that was just formatted is empty; and a copy goes on beside what came since
+        lcstore.copy(source, stick)
+        (stick / "photo.jpg").touch()
+
+
 def test_what_is_no_part_of_the_store_stays(tmp_path, source):
     source.put("quarantine/nodes/x.json", b"{}")
     source.put("notes", b"mine")
