@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,13 +102,25 @@ def _made(backend: Backend) -> list[Path]:
     if not isinstance(backend, LocalBackend):
         return []  # elsewhere folders go with what is in them
     root = Path(backend.root)
-    # One that may not be looked at counts as absent. It is not taken away: that needs more than a look.
-    return [folder for folder in (root, *root.parents) if not os.path.exists(folder)]
+    return [folder for folder in (root, *root.parents) if _is_absent(folder)]
+
+
+def _is_absent(folder: Path) -> bool:
+    """Return whether a folder is not there; one that may not be looked at may be, and is not made."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _sweep(made: list[Path]) -> None:
     """Take away what the trial made, unless someone else has put something there meanwhile."""
     inside = sorted(made[0].rglob("*"), reverse=True) if made else []
     for folder in (*inside, *made):
-        with suppress(OSError):
+        try:
             folder.rmdir()
+        except OSError:
+            continue
