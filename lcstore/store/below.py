@@ -324,7 +324,7 @@ def _without(found: list[str], url: str, globs: Sequence[str]) -> list[str]:
     """Return the stores that no glob matches, nor a folder that they lie in."""
     left, paths = set[str](), {one: [*_paths(one, url)] for one in found}
     for glob in globs:
-        some = (_matching(paths, meant) for meant in _meant(glob, url) if glob)
+        some = (_matching(paths, meant) for meant in (_meant(glob, url) if glob else ()))
         matched = next(filter(None, some), None)
         if matched is None:  # a name that is mistyped would have a store tended as it must not be
             below = [path for names in paths.values() for path in names if path]
