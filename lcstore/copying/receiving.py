@@ -17,7 +17,7 @@ from lcstore.errors import (
 from lcstore.format import keys
 from lcstore.index.aside import set_aside
 from lcstore.storage.backend import Backend, read_twice, told_lengths
-from lcstore.storage.finding import LOST, OWN
+from lcstore.storage.finding import OWN
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.patient import PatientBackend, no_room
 from lcstore.storage.put import put_record
@@ -120,15 +120,18 @@ def check_apart(source: Backend, target: Backend) -> None:
 def check_new(source: Backend, target: Backend) -> None:
     """Refuse a folder that holds other files, and neither a store nor the beginning of a copy.
 
-    A store that is spread among them, as at the top of a disk, has every other store refused there.
+    A store that is spread among them, as at the top of a disk, has every other store refused there. Folders
+    may be those of stores that lie in this one, which are copied first.
     """
     inner = target.inner if isinstance(target, PatientBackend) else target
     if not isinstance(inner, LocalBackend) or not os.path.isdir(inner.root):
         return
-    there = sorted(name for name in os.listdir(inner.root) if name[0] != "." and name != LOST)
-    if there and not {keys.STORE_KEY, *OWN} & {*there}:
+    with os.scandir(inner.root) as found:
+        there = {one.name: one.is_file() for one in found}
+    others = sorted(name for name, is_file in there.items() if is_file and name[0] != ".")
+    if others and there.keys().isdisjoint({keys.STORE_KEY, *OWN}):
         place = f"{target.url.rstrip('/')}/{source.url.rstrip('/').rpartition('/')[2]}"
         raise InvalidInputError(
-            f"{target.url} holds other files, such as {there[0]!r}, and no store: copy to a place that is "
+            f"{target.url} holds other files, such as {others[0]!r}, and no store: copy to a place that is "
             f"new or empty, such as {place}"
         )

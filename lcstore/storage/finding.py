@@ -47,7 +47,7 @@ OWN: Final = frozenset(
     [_COPIES, _NODES, "edges", "names", "retired", "condemned", "layouts", "data", "quarantine", CLOCK]
 )
 #: What file systems have at their top for themselves.
-LOST: Final = "lost+found"
+_NOT_OURS: Final = "lost+found"
 
 
 class _Inside(NamedTuple):
@@ -265,7 +265,7 @@ def walk(
 
 
 def _may_hold(names: Iterable[str], passed: Collection[str] | None) -> list[str]:
-    wanted = (name for name in names if name not in (passed or ()) and name != LOST)
+    wanted = (name for name in names if name not in (passed or ()) and name != _NOT_OURS)
     return sorted(name for name in wanted if name and name[0] != ".")
 
 
