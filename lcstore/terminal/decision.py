@@ -132,6 +132,6 @@ def _each_run(report: RetireReport, runs: Mapping[str, int]) -> Iterator[str]:
     if texts:
         listed = ", ".join(texts[:_MOST_RUNS]) + ", ..." * (len(texts) > _MOST_RUNS)
         yield (
-            f"O{listed[1:]} go at steps at which another run's stays: each-run: before a rule has it keep of "
-            "each run by itself."
+            f"{listed.capitalize()} go at steps at which another run's stays: each-run: before a rule has it "
+            "keep of each run by itself."
         )
