@@ -25,11 +25,11 @@ from benchmarks.inputs import block, delta_chunks, draft, gpt, place_of, run_job
 from benchmarks.measure import Race, Report, arguments, one_thread
 from benchmarks.workloads_cache import Trace
 from lcstore.codec.factored import CODES, Part, encode_factored
-from lcstore.codec.frame import parse_frame
 from lcstore.codec.values import decode_values
 from lcstore.coders import entropy
 from lcstore.coders.tables import TableCache
 from lcstore.edges import deltas, frames
+from lcstore.frames.frame import parse_frame
 from lcstore.track.coding import Coder
 from lcstore.track.draft import Draft
 from lcstore.track.fusedpass import Advance

@@ -199,7 +199,7 @@ def make(url: str, megabytes: int) -> dict[str, int]:
 
 def merge(url: str, threads: int) -> dict[str, Any]:
     """Merge the four deltas, then everything, as a compaction does; tell the peak after each."""
-    from lcstore.maintain.making import Maker
+    from lcstore.compaction.making import Maker
 
     with lcstore.open(url, "r+", threads=threads) as store:
         names = [store.info(step).node for step in store.steps()]

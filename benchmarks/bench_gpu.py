@@ -26,8 +26,8 @@ import lcstore
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads_models import GPT
 from benchmarks.workloads_train import corpus
+from lcstore.staging.stage import Buffers
 from lcstore.state.tree import flatten
-from lcstore.write.stage import Buffers
 
 EVERY: Final = 10
 STRETCH: Final = 40

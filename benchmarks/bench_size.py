@@ -19,10 +19,10 @@ from benchmarks.inputs import block, draft, gpt, run_jobs, tracking_error, warme
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads import trace
 from lcstore.codec import LCCodec
-from lcstore.codec.decode import Levels
-from lcstore.codec.frame import parse_frame
 from lcstore.coders.tables import TableCache
 from lcstore.edges.frames import frame_of_levels
+from lcstore.frames.decode import Levels
+from lcstore.frames.frame import parse_frame
 from lcstore.layout.specs import ALIGN
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track

@@ -34,13 +34,13 @@ import numpy as np
 
 import lcstore
 from benchmarks.measure import Report, arguments
+from lcstore.compaction.making import Maker
 from lcstore.format import keys
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.graph.refs import ROOT, EdgeRef, NodeName
 from lcstore.index.index import Index
 from lcstore.layout.specs import chunk_elements
-from lcstore.maintain.making import Maker
 from lcstore.storage.local import LocalBackend
 
 COLUMNS = 1024

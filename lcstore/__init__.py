@@ -18,8 +18,8 @@ from lcstore.version import __version__
 
 if TYPE_CHECKING:
     from lcstore.check.findings import Finding, VerifyReport
-    from lcstore.check.repaired import RepairReport
     from lcstore.codec.lc import LCCodec
+    from lcstore.compaction.compact import CompactReport
     from lcstore.copying.copy import CopyReport
     from lcstore.durability import Durability
     from lcstore.errors import (
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
     from lcstore.index.states import Listed
     from lcstore.maintain.collected import CollectReport
-    from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.removal import RemoveReport
     from lcstore.maintain.retire import Retired, RetireReport
     from lcstore.maintain.sizing import Forecast
@@ -55,8 +54,18 @@ if TYPE_CHECKING:
     from lcstore.manager.manager import CheckpointManager
     from lcstore.manager.random_state import RandomState
     from lcstore.manager.schedule import FailureRate, Overhead, Schedule, Seconds, Steps
+    from lcstore.places.below import (
+        Tended,
+        collect_below,
+        copy_below,
+        maintain_below,
+        unretire_below,
+        verify_below,
+    )
+    from lcstore.places.whole import copy, remove
     from lcstore.read.snapshot import Snapshot
     from lcstore.read.statistics import Stats
+    from lcstore.repair.repaired import RepairReport
     from lcstore.report.facts import (
         SavedState,
         SharedNote,
@@ -80,20 +89,11 @@ if TYPE_CHECKING:
         Strip,
         Tagged,
     )
-    from lcstore.store.below import (
-        Tended,
-        collect_below,
-        copy_below,
-        maintain_below,
-        unretire_below,
-        verify_below,
-    )
     from lcstore.store.costs import RestoreCost, RestoreCosts
     from lcstore.store.nightly import MaintainReport
     from lcstore.store.opening import open_store as open
     from lcstore.store.saver import SaveFuture
     from lcstore.store.store import Store
-    from lcstore.store.whole import copy, remove
     from lcstore.track.policy import Policy
     from lcstore.walks.diff import Diff, TensorDiff
     from lcstore.walks.walk import Walk
@@ -194,7 +194,7 @@ __all__ = [
 _HOMES: Final = {
     "CheckpointManager": "lcstore.manager.manager",
     "CollectReport": "lcstore.maintain.collected",
-    "CompactReport": "lcstore.maintain.compact",
+    "CompactReport": "lcstore.compaction.compact",
     "CopyReport": "lcstore.copying.copy",
     "Diff": "lcstore.walks.diff",
     "Durability": "lcstore.durability",
@@ -211,7 +211,7 @@ _HOMES: Final = {
     "Policy": "lcstore.track.policy",
     "RandomState": "lcstore.manager.random_state",
     "RemoveReport": "lcstore.maintain.removal",
-    "RepairReport": "lcstore.check.repaired",
+    "RepairReport": "lcstore.repair.repaired",
     "RestoreCost": "lcstore.store.costs",
     "RestoreCosts": "lcstore.store.costs",
     "Resumed": "lcstore.manager.resumed",
@@ -229,7 +229,7 @@ _HOMES: Final = {
     "Steps": "lcstore.manager.schedule",
     "Store": "lcstore.store.store",
     "StoreReport": "lcstore.report.facts",
-    "Tended": "lcstore.store.below",
+    "Tended": "lcstore.places.below",
     "TensorDiff": "lcstore.walks.diff",
     "TensorFacts": "lcstore.report.facts",
     "TensorGroup": "lcstore.report.facts",
@@ -238,16 +238,16 @@ _HOMES: Final = {
     "Unretired": "lcstore.maintain.unretire",
     "VerifyReport": "lcstore.check.findings",
     "Walk": "lcstore.walks.walk",
-    "collect_below": "lcstore.store.below",
-    "copy": "lcstore.store.whole",
-    "copy_below": "lcstore.store.below",
+    "collect_below": "lcstore.places.below",
+    "copy": "lcstore.places.whole",
+    "copy_below": "lcstore.places.below",
     "export": "lcstore.exchange.exporting",
     "import_files": "lcstore.exchange.importing",
-    "maintain_below": "lcstore.store.below",
+    "maintain_below": "lcstore.places.below",
     "open": "lcstore.store.opening:open_store",
-    "remove": "lcstore.store.whole",
-    "unretire_below": "lcstore.store.below",
-    "verify_below": "lcstore.store.below",
+    "remove": "lcstore.places.whole",
+    "unretire_below": "lcstore.places.below",
+    "verify_below": "lcstore.places.below",
     "write_report": "lcstore.report.writing",
 }
 

@@ -16,7 +16,7 @@ import lcstore
 from lcstore import futures
 from lcstore.errors import ClosedError
 from lcstore.futures import Condition, SafeFuture
-from lcstore.storage.jobs import Workers
+from lcstore.jobs.jobs import Workers
 from lcstore.storage.memory import MemoryBackend
 
 

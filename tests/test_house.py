@@ -15,7 +15,7 @@ FILES = {
     for path in sorted(ROOT.rglob("*.py"))
 }
 #: Of a file, of a room with all that is in it, and of files in one folder.
-MOST_LINES, MOST_LINES_OF_A_ROOM, MOST_FILES = 400, 3_300, 22
+MOST_LINES, MOST_LINES_OF_A_ROOM, MOST_FILES = 400, 3_000, 22
 
 #: What lies at the top, besides files whose names begin with a dot.
 TOP = {"CHANGELOG.md", "LICENSE", "README.md", "benchmarks", "docs", "lcstore", "pyproject.toml", "tests"}

@@ -1,1 +1,1 @@
-"""Looking for damage, and setting aside what is damaged."""
+"""Looking for damage, in everything that a store holds. Reads only."""

@@ -27,10 +27,10 @@ from lcstore.graph.refs import ROOT
 from lcstore.index.gone import none_left, unrecorded
 from lcstore.index.links import Link, own_link, shortcut_link
 from lcstore.index.listing import AGAIN, Listing
+from lcstore.jobs.survey import OnProgress
 from lcstore.layout.qualified import stem_of
 from lcstore.once import once
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 
 _NO_TRACK: Final = "its exact value can be restored, and a resume goes on from that with an anchor"
 _EXACT_ONLY: Final = f"{_NO_TRACK}; then retire this one: nothing is collected while it is there"

@@ -16,13 +16,13 @@ from lcstore.format.bodies import ObjectRef
 from lcstore.format.hashing import Hasher
 from lcstore.format.strictjson import loads
 from lcstore.index.links import Link
+from lcstore.jobs.jobs import default_threads
+from lcstore.jobs.survey import spread
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_LEAVES_BYTES
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend, read_twice
-from lcstore.storage.jobs import default_threads
-from lcstore.storage.survey import spread
 
 #: Objects are read in pieces of this many bytes, by so many threads: memory stays small whatever their size.
 _PIECE: Final = 32 << 20

@@ -11,8 +11,8 @@ from lcstore.format.bodies import ObjectRef
 from lcstore.format.parity import Family, families
 from lcstore.format.zarrmeta import group_metadata
 from lcstore.index.links import Link
-from lcstore.index.stored import fetch_copy, rebuild
 from lcstore.once import once
+from lcstore.records.stored import fetch_copy, rebuild
 from lcstore.storage.backend import Backend
 
 

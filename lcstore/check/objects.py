@@ -20,9 +20,9 @@ from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.hashing import hash_of
 from lcstore.index.links import Link
+from lcstore.jobs.survey import OnProgress, spread
 from lcstore.layout.layout import Layout
 from lcstore.storage.backend import Backend, told_lengths
-from lcstore.storage.survey import OnProgress, spread
 
 #: What one task of a cluster looks at: some seconds of work, and no more than is soon done again.
 _BATCH_BYTES: Final = 64 << 20

@@ -19,7 +19,14 @@ from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.gone import DAMAGED
-from lcstore.index.kinds import (
+from lcstore.index.links import Link
+from lcstore.index.listing import CHECKING, Listing, is_amiss
+from lcstore.index.marked import Marks
+from lcstore.index.uncopied import copied_late
+from lcstore.jobs.survey import OnProgress, spread
+from lcstore.layout.join import join
+from lcstore.layout.layout import Layout
+from lcstore.records.kinds import (
     CONDEMNED,
     EDGE,
     FOLDERS,
@@ -32,15 +39,8 @@ from lcstore.index.kinds import (
     is_own,
     store_record_at,
 )
-from lcstore.index.links import Link
-from lcstore.index.listing import CHECKING, Listing, is_amiss
-from lcstore.index.marked import Marks
-from lcstore.index.reading import read_all
-from lcstore.index.uncopied import copied_late
-from lcstore.layout.join import join
-from lcstore.layout.layout import Layout
+from lcstore.records.reading import read_all
 from lcstore.storage.backend import CLOCK, Backend, read_capped
-from lcstore.storage.survey import OnProgress, spread
 
 R = TypeVar("R")
 

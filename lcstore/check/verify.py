@@ -11,8 +11,8 @@ from lcstore.check.findings import Level, VerifyReport
 from lcstore.check.objects import Sample
 from lcstore.cluster.tasks import Client
 from lcstore.errors import InvalidInputError
+from lcstore.jobs.survey import OnProgress
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 
 #: How often a damaged store is looked at anew while a collector takes away what was listed.
 _TRIES: Final = 3

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from lcstore.storage.deadline import end_soon
+from lcstore.jobs.deadline import end_soon
 
 #: Seconds that targets have for what is asked of them once a command is told to end.
 _LAST: Final = 3.0

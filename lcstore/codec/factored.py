@@ -14,20 +14,20 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.bytelevels import frame_of_bytes
-from lcstore.codec.decode import Span
 from lcstore.codec.factorcodes import CODES, Levelling, set_right
-from lcstore.codec.fill import working
-from lcstore.codec.frame import Frame, Framed, framed, parse_frame
-from lcstore.codec.lossless import decode_lossless
-from lcstore.codec.pieces import Pieces
-from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Small, encode_wide
 from lcstore.coders.rowsort import Matrix, Part, encode_sorted
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import working_dtype
 from lcstore.errors import CorruptionError
+from lcstore.frames.bytelevels import frame_of_bytes
+from lcstore.frames.decode import Span
+from lcstore.frames.fill import working
+from lcstore.frames.frame import Frame, Framed, framed, parse_frame
+from lcstore.frames.lossless import decode_lossless
+from lcstore.frames.pieces import Pieces
+from lcstore.frames.scales import pack_scales, unpack_scales
 from lcstore.kernels import factored as kernels
 
 #: The smallest of float16 would round to zero.

@@ -14,10 +14,6 @@ from numcodecs.registry import register_codec
 
 from lcstore.arrays import Array
 from lcstore.codec import values as v
-from lcstore.codec.fill import working
-from lcstore.codec.frame import Frame, Framed, parse_frame
-from lcstore.codec.lossless import encode_lossless
-from lcstore.codec.pieces import Pieces
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor, choose
 from lcstore.coders import format as f
@@ -25,6 +21,10 @@ from lcstore.coders.stepsize import StepSize
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
 from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.frames.fill import working
+from lcstore.frames.frame import Frame, Framed, parse_frame
+from lcstore.frames.lossless import encode_lossless
+from lcstore.frames.pieces import Pieces
 from lcstore.kernels import quantize
 
 #: By quantizer: bits where none are given, the fewest and the most.

@@ -9,10 +9,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.fill import Filler, make_filler, restored, working
-from lcstore.codec.frame import Frame, build_frame, in_parts, level_pieces, parse_frame
-from lcstore.codec.lossless import decode_lossless, encode_lossless
-from lcstore.codec.pieces import Pieces
 from lcstore.codec.predictors import (
     CUBIC_AXES,
     LIMITS,
@@ -29,6 +25,10 @@ from lcstore.coders.stepsize import StepSize
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import LOSSY_DTYPES, working_dtype
 from lcstore.errors import CorruptionError
+from lcstore.frames.fill import Filler, make_filler, restored, working
+from lcstore.frames.frame import Frame, build_frame, in_parts, level_pieces, parse_frame
+from lcstore.frames.lossless import decode_lossless, encode_lossless
+from lcstore.frames.pieces import Pieces
 from lcstore.kernels import neighbours, quantize
 
 #: Exponent of the step size, whether points are interpolated, axes, special values.

@@ -11,7 +11,12 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.bitkernels.wide import narrow_levels
 from lcstore.codec.factored import FactoredFiller
-from lcstore.codec.fill import (
+from lcstore.codec.predicted import decode_predicted
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Small, encode_any, encode_levels, encode_small, encode_wide
+from lcstore.coders.tables import TableCache
+from lcstore.dtypes import working_dtype
+from lcstore.frames.fill import (
     MANTISSA,
     Filler,
     base_unit,
@@ -21,15 +26,10 @@ from lcstore.codec.fill import (
     step_sizes,
     working,
 )
-from lcstore.codec.frame import Frame, Framed, build_frame, framed, parse_frame
-from lcstore.codec.lossless import decode_lossless
-from lcstore.codec.pieces import Pieces
-from lcstore.codec.predicted import decode_predicted
-from lcstore.codec.scales import pack_scales
-from lcstore.coders import format as f
-from lcstore.coders.entropy import Small, encode_any, encode_levels, encode_small, encode_wide
-from lcstore.coders.tables import TableCache
-from lcstore.dtypes import working_dtype
+from lcstore.frames.frame import Frame, Framed, build_frame, framed, parse_frame
+from lcstore.frames.lossless import decode_lossless
+from lcstore.frames.pieces import Pieces
+from lcstore.frames.scales import pack_scales
 from lcstore.kernels import quantize
 from lcstore.kernels.sums import common_steps, to_levels
 

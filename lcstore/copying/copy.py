@@ -19,11 +19,11 @@ from lcstore.format.bodies import ObjectRef, split_layouts
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.index.gone import unrecorded
-from lcstore.index.kinds import EDGE, KINDS, LAYOUT, NODE, RETIRED, Kind, read_store_record, store_record_at
 from lcstore.index.listing import CHECKING, STATES, Listing
-from lcstore.index.reading import read_all
+from lcstore.jobs.survey import OnProgress, spread
+from lcstore.records.kinds import EDGE, KINDS, LAYOUT, NODE, RETIRED, Kind, read_store_record, store_record_at
+from lcstore.records.reading import read_all
 from lcstore.storage.backend import Backend, exists, read_capped, read_twice
-from lcstore.storage.survey import OnProgress, spread
 
 #: How often everything is listed anew, where a collector took something away meanwhile.
 _ROUNDS: Final = 8

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.decode import Room
-from lcstore.codec.frame import parse_frame
-from lcstore.codec.lossless import LosslessReader
 from lcstore.codec.values import decode_values
 from lcstore.coders import format as f
 from lcstore.edges.deltas import BLOCK, Delta, OnBlock, together
 from lcstore.errors import CorruptionError
+from lcstore.frames.decode import Room
+from lcstore.frames.frame import parse_frame
+from lcstore.frames.lossless import LosslessReader
 
 
 def blocks(low: int, high: int, size: int) -> Iterator[tuple[int, int]]:

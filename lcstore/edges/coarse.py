@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.fill import working
-from lcstore.codec.frame import Framed
-from lcstore.codec.pieces import Pieces
 from lcstore.codec.values import framed_linear
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Small
 from lcstore.coders.tables import TableCache
+from lcstore.frames.fill import working
+from lcstore.frames.frame import Framed
+from lcstore.frames.pieces import Pieces
 from lcstore.kernels import quantize
 
 _BLOCK = 1 << f.BLOCK

@@ -10,10 +10,10 @@ import numpy as np
 
 from lcstore.arrays import Array, Buffer
 from lcstore.bitkernels.huffman import TABLE_SIZE
-from lcstore.codec import decode
 from lcstore.coders import format as f
 from lcstore.edges.frames import delta_frame, delta_scales
 from lcstore.errors import CorruptionError
+from lcstore.frames import decode
 from lcstore.kernels import adding
 from lcstore.kernels.grid import add_levels
 from lcstore.once import once

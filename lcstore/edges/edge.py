@@ -11,7 +11,6 @@ from typing import TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.decode import Room
 from lcstore.dtypes import dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName, Effect, by_array
@@ -21,6 +20,7 @@ from lcstore.edges.deltas import BLOCK, Delta, Step, apply_delta
 from lcstore.edges.frames import values_of_frame
 from lcstore.edges.patterns import decode_patterns, patterns
 from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.frames.decode import Room
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import PieceColumns
 from lcstore.layout.specs import PoolSpec

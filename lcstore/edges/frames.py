@@ -12,10 +12,6 @@ import numpy as np
 from lcstore.arrays import Array, Buffer
 from lcstore.codec.factorcodes import CODES
 from lcstore.codec.factored import encode_factored
-from lcstore.codec.frame import Frame, build_frame, parse_frame
-from lcstore.codec.lossless import encode_lossless
-from lcstore.codec.pieces import Pieces
-from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.codec.values import decode_values, encode_log, values_back
 from lcstore.coders import format as f
 from lcstore.coders.entropy import encode_levels, encode_wide
@@ -25,6 +21,10 @@ from lcstore.edges.algebra import ArrayName
 from lcstore.edges.coarse import encode_coarse
 from lcstore.edges.unbiased import rule_for
 from lcstore.errors import CorruptionError
+from lcstore.frames.frame import Frame, build_frame, parse_frame
+from lcstore.frames.lossless import encode_lossless
+from lcstore.frames.pieces import Pieces
+from lcstore.frames.scales import pack_scales, unpack_scales
 from lcstore.kernels.advance import ESCAPE
 from lcstore.state.roles import Role
 

@@ -14,9 +14,6 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.lossless import encode_lossless
-from lcstore.codec.pieces import Pieces
-from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import ArrayName, Effect, Start, by_array, merged
 from lcstore.edges.columns import Columns
 from lcstore.edges.digests import Digests
@@ -26,6 +23,9 @@ from lcstore.edges.path import Path
 from lcstore.edges.patterns import patterns
 from lcstore.edges.sumframes import frame_of_sums
 from lcstore.errors import CorruptionError
+from lcstore.frames.lossless import encode_lossless
+from lcstore.frames.pieces import Pieces
+from lcstore.frames.scales import log2_of
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import PieceColumns
 

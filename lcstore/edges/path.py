@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import Room
 from lcstore.edges.algebra import LOST, START, ArrayName, Start, trace
 from lcstore.edges.blocks import blocks as block_places
 from lcstore.edges.deltas import BLOCK, Delta, OnBlock, Step, together
 from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.errors import CorruptionError
+from lcstore.frames.decode import Room
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import PieceColumns
 from lcstore.limits import zeros

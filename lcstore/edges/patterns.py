@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.bykind import count_kinds
-from lcstore.codec.lossless import count_planes, encode_lossless, sample_of
-from lcstore.codec.pieces import Pieces
 from lcstore.dtypes import pattern_dtype
 from lcstore.edges.frames import values_of_frame
 from lcstore.edges.rowbits import count_kinds_by_row, count_planes_by_row
 from lcstore.errors import CorruptionError
+from lcstore.frames.bykind import count_kinds
+from lcstore.frames.lossless import count_planes, encode_lossless, sample_of
+from lcstore.frames.pieces import Pieces
 
 #: A delta has to save this part of what setting the values takes.
 _MUST_SAVE: Final = 0.02

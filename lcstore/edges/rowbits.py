@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.frame import word_size
+from lcstore.frames.frame import word_size
 
 
 def count_planes_by_row(rows: Array) -> Array:
-    """Return what `lcstore.codec.lossless.count_planes` does of each row: ``float64``."""
+    """Return what `lcstore.frames.lossless.count_planes` does of each row: ``float64``."""
     words = rows.view(f"u{word_size(rows.dtype)}")
     if rows.dtype.kind not in "iub":  # a float's exponent fills one plane
         words = words << 1 | words >> (8 * words.itemsize - 1)
@@ -25,7 +25,7 @@ def count_planes_by_row(rows: Array) -> Array:
 
 
 def count_kinds_by_row(rows: Array) -> Array:
-    """Return what `lcstore.codec.bykind.count_kinds` does of each row of integers: ``float64``."""
+    """Return what `lcstore.frames.bykind.count_kinds` does of each row of integers: ``float64``."""
     every = np.bitwise_or.reduce(rows, axis=1).astype(np.int64)
     shifts = np.maximum(_bit_lengths((every & -every).view(np.uint64)) - 1, 0)
     levels = rows.astype(np.int64) >> shifts[:, None]

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.frame import build_frame
-from lcstore.codec.scales import pack_scales
 from lcstore.coders import format as f
 from lcstore.coders.entropy import encode_any
 from lcstore.edges.deltas import apply_delta
 from lcstore.errors import CorruptionError
+from lcstore.frames.frame import build_frame
+from lcstore.frames.scales import pack_scales
 from lcstore.kernels import sums as kernels
 from lcstore.layout.poolmap import Piece
 from lcstore.layout.specs import ALIGN

@@ -19,11 +19,11 @@ from lcstore.exchange.opaque import read_data
 from lcstore.exchange.peers import Coder, cast, peers
 from lcstore.exchange.sources import Source, sources
 from lcstore.format.policyfile import policy_from
+from lcstore.jobs.survey import OnProgress
 from lcstore.read.snapshot import Snapshot
 from lcstore.state.names import format_name
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
-from lcstore.storage.survey import OnProgress
 from lcstore.store.opening import open_store
 from lcstore.track.policy import PRESETS, settled
 

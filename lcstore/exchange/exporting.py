@@ -15,8 +15,8 @@ from lcstore.exchange.outgoing import Outgoing, outgoing
 from lcstore.exchange.tensorfile import write_safetensors
 from lcstore.exchange.torchfile import write_torch
 from lcstore.exchange.zarrfolder import write_zarr
+from lcstore.jobs.survey import OnProgress
 from lcstore.read.snapshot import Snapshot
-from lcstore.storage.survey import OnProgress
 
 _FILES: Final[dict[str, Callable[[IO[bytes], Outgoing], None]]] = {
     "safetensors": write_safetensors,

@@ -31,8 +31,8 @@ from lcstore.exchange.zarrfolder import read_zarr
 from lcstore.format.labels import check_step
 from lcstore.format.policyfile import PolicyLike
 from lcstore.index.states import Listed
+from lcstore.jobs.survey import OnProgress
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import open_backend
 from lcstore.store.opening import open_store
 from lcstore.store.store import Store

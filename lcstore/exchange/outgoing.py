@@ -12,6 +12,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.exchange.filekeys import file_keys, parts_left_out
 from lcstore.exchange.manifest import Manifest, Row
+from lcstore.jobs.survey import OnProgress
 from lcstore.layout.specs import TensorSpec
 from lcstore.read.lookup import part_of
 from lcstore.read.resolved import Resolved
@@ -19,7 +20,6 @@ from lcstore.read.snapshot import Snapshot
 from lcstore.read.stream import Chosen, choose, stream
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import names_in
-from lcstore.storage.survey import OnProgress
 
 #: Bytes of tensors that are decoded before they are written.
 _AHEAD: Final = 256 << 20

@@ -19,11 +19,11 @@ from lcstore.filesystem.statefiles import StateFolder
 from lcstore.format.keyforms import is_number
 from lcstore.format.labels import At
 from lcstore.graph.graph import Graph
-from lcstore.index.kinds import is_store
 from lcstore.index.resolve import no_store
 from lcstore.read.find import snapshot_at
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
+from lcstore.records.kinds import is_store
 from lcstore.storage.backend import Backend
 from lcstore.storage.patient import patient
 from lcstore.storage.targets import backend_at, open_backend

@@ -12,13 +12,13 @@ from lcstore.arrays import Array
 from lcstore.dtypes import dtype_from_name
 from lcstore.errors import LcstoreError
 from lcstore.filesystem.chunkcache import ChunkCache
+from lcstore.jobs.jobs import default_threads, run_all
 from lcstore.layout.shards import Box
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.feeder import Ask, Feeder
 from lcstore.read.kept import exact_chunk, exact_fetch
 from lcstore.read.resolved import Resolved
 from lcstore.read.snapshot import Snapshot
-from lcstore.storage.jobs import default_threads, run_all
 
 #: However little is held, not each chunk is asked for by itself.
 _LEAST_AT_ONCE: Final = 1 << 20

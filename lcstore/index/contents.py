@@ -18,13 +18,13 @@ from lcstore.format.parity import beyond_repair
 from lcstore.format.records import EdgeRecord, NodeRecord, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.index.gone import unrecorded
-from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
 from lcstore.index.listing import COLLECTING, Listing
 from lcstore.index.marked import Marks
-from lcstore.index.reading import Records, read_all
+from lcstore.jobs.survey import OnProgress
 from lcstore.layout.qualified import stem_of
+from lcstore.records.kinds import EDGE, NODE, RETIRED, TAG, Kind
+from lcstore.records.reading import Records, read_all
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -15,15 +15,15 @@ from lcstore.format.bodies import split_layouts
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef, NodeName
-from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG, is_store
 from lcstore.index.listing import LATEST, READING, Listing, Order
 from lcstore.index.marked import Marks, Situation, bearers_of_tags, best_path, situation_of, tags_by_node
-from lcstore.index.reading import Records, read_all, read_listed
 from lcstore.index.resolve import absent, begins, check_run, hint_of_others, holds, no_store, resolved
+from lcstore.jobs.survey import OnProgress
 from lcstore.layout.join import join
 from lcstore.layout.layout import Layout
+from lcstore.records.kinds import EDGE, LAYOUT, NODE, TAG, is_store
+from lcstore.records.reading import Records, read_all, read_listed
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 from lcstore.warned import warn
 
 T = TypeVar("T")

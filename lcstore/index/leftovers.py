@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from lcstore.errors import StorageError
-from lcstore.index.kinds import FOLDERS
+from lcstore.records.kinds import FOLDERS
 from lcstore.storage.backend import Backend, Leftover, Leftovers, storage_clock
 from lcstore.storage.patient import no_room
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from lcstore.errors import NotFoundError
+from lcstore.jobs.survey import WORKERS, spread
 from lcstore.storage.backend import Backend, told_lengths
-from lcstore.storage.survey import WORKERS, spread
 
 
 def lengths_of(backend: Backend, wanted: Iterable[str]) -> dict[str, int]:

@@ -14,10 +14,10 @@ from lcstore.errors import CorruptionError, LcstoreError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import EdgeName, NodeName
-from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
-from lcstore.index.lost import lost_edges, lost_nodes
 from lcstore.index.marked import Marks, lines, pins_by_node
 from lcstore.once import once
+from lcstore.records.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
+from lcstore.records.lost import lost_edges, lost_nodes
 from lcstore.storage.backend import Backend
 from lcstore.storage.targets import keeps_twice
 

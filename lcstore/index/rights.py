@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from lcstore.errors import StorageError
-from lcstore.index.kinds import FOLDERS
+from lcstore.records.kinds import FOLDERS
 from lcstore.storage.backend import Backend
 
 

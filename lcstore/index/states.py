@@ -10,12 +10,12 @@ from lcstore.format import keys, markkeys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.info import StepInfo, step_info
-from lcstore.index.kinds import NODE
 from lcstore.index.listing import STATES, Listing
 from lcstore.index.marked import pins_by_node, tags_by_node
-from lcstore.index.reading import ReadRecord, read_each
+from lcstore.jobs.survey import OnProgress
+from lcstore.records.kinds import NODE
+from lcstore.records.reading import ReadRecord, read_each
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 
 
 @dataclass(frozen=True)

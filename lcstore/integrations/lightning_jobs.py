@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from lcstore.storage.awaited import Awaited
-from lcstore.storage.jobs import Workers
+from lcstore.jobs.awaited import Awaited
+from lcstore.jobs.jobs import Workers
 
 _log: Final = logging.getLogger("lcstore")
 

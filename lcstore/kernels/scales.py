@@ -1,6 +1,6 @@
 """Loops over scales of blocks: the step sizes that they stand for, and runs of equal ones.
 
-`lcstore.codec.scales` has their bytes.
+`lcstore.frames.scales` has their bytes.
 """
 
 from __future__ import annotations

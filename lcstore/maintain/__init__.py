@@ -1,1 +1,1 @@
-"""Compacting, retiring, collecting. Each may run beside writers and readers."""
+"""Retiring and collecting: what goes of a store, and what must stay, beside writers and readers."""

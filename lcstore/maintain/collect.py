@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from lcstore.compaction.diskfull import nothing_goes
 from lcstore.durability import Durability
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError
 from lcstore.format import keys, markkeys
@@ -23,24 +24,23 @@ from lcstore.format.records import utc_now
 from lcstore.graph.lines import cut
 from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
-from lcstore.index.kinds import read_store_record
 from lcstore.index.leftovers import Leavings, bytes_left, left_over, take_away, untouched
 from lcstore.index.marked import next_seq
+from lcstore.jobs.jobs import run_all
+from lcstore.jobs.survey import OnProgress, spread
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.afterwards import collected_from
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still, when_stored
-from lcstore.maintain.diskfull import nothing_goes
 from lcstore.maintain.redundant import delete_few, redundant_in
 from lcstore.maintain.secondcopies import copies_of, put_late_copies
 from lcstore.maintain.sizing import bytes_of
 from lcstore.maintain.sweeping import loose_marks, passed_on, strays
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge_sparing, objects_of
+from lcstore.records.kinds import read_store_record
 from lcstore.storage.backend import Backend, check_writable, read_capped, storage_clock
-from lcstore.storage.jobs import run_all
 from lcstore.storage.patient import no_room
 from lcstore.storage.put import put_record
-from lcstore.storage.survey import OnProgress, spread
 
 #: The part of a grace for which what was let go of is spared, so that it can be brought back.
 _TO_UNDO: Final = 1 / 8

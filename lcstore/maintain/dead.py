@@ -19,8 +19,8 @@ from lcstore.errors import ConflictError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.graph.refs import NodeName
 from lcstore.index.contents import Contents
+from lcstore.jobs.survey import spread
 from lcstore.storage.backend import Backend, storage_clock
-from lcstore.storage.survey import spread
 
 #: A run that is silent for less may well be alive, however quickly it used to save.
 LEAST: Final = 60.0

@@ -10,9 +10,9 @@ from lcstore.errors import CorruptionError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
-from lcstore.index.kinds import second_copy_of
 from lcstore.maintain.afterwards import let_go
 from lcstore.maintain.verdict import Scope, condemnable, judge, objects_of
+from lcstore.records.kinds import second_copy_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.patient import no_room
 

@@ -8,12 +8,12 @@ from typing import Final
 
 from lcstore.errors import ConflictError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
-from lcstore.index.kinds import FOLDERS, is_own
 from lcstore.index.lengths import lengths_of
 from lcstore.index.marked import pins_by_node, tags_by_node
 from lcstore.index.rights import check_deletable
+from lcstore.jobs.survey import OnProgress
+from lcstore.records.kinds import FOLDERS, is_own
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 from lcstore.units import counted, listed
 
 _BATCH: Final = 500

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from lcstore.compaction.diskfull import not_all_let_go
 from lcstore.durability import Durability
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.format import keys, markkeys
@@ -24,11 +25,12 @@ from lcstore.index.index import Index
 from lcstore.index.listing import OBJECTS, Listing
 from lcstore.index.resolve import lost_records
 from lcstore.index.standing import need_exact
+from lcstore.jobs.jobs import run_all
+from lcstore.jobs.survey import OnProgress
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
 from lcstore.layout.specs import movable_in
 from lcstore.maintain.broken import broken_states
-from lcstore.maintain.diskfull import not_all_let_go
 from lcstore.maintain.redundant import redundant_of, with_room_of
 from lcstore.read.reader import Reader
 from lcstore.retention.base import Retention
@@ -36,9 +38,7 @@ from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.choice import STRIPPED, Decision, decide
 from lcstore.state.names import matcher
 from lcstore.storage.backend import room_left
-from lcstore.storage.jobs import run_all
 from lcstore.storage.put import put_record
-from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import keeps_twice
 from lcstore.units import counted
 from lcstore.write.naming import hide_again

@@ -9,10 +9,10 @@ from lcstore.errors import LcstoreError
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
 from lcstore.index.contents import Contents
-from lcstore.index.kinds import kind_of
 from lcstore.index.listing import COPIES, Listing
 from lcstore.index.uncopied import copied_late
 from lcstore.limits import MAX_RECORD_BYTES
+from lcstore.records.kinds import kind_of
 from lcstore.storage.backend import Backend, read_capped
 from lcstore.storage.put import put_object
 

@@ -13,6 +13,8 @@ from itertools import groupby
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compaction.compact import ROUNDS, Compactor
+from lcstore.compaction.trials import measured_sizes
 from lcstore.edges.algebra import sets, whole
 from lcstore.edges.columns import KEEP, OWN
 from lcstore.format import keys
@@ -23,19 +25,17 @@ from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeName
 from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import Contents, Stored, read_contents
-from lcstore.index.kinds import second_copy_of
 from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.index.lengths import lengths_of
 from lcstore.index.rights import closed_folder
+from lcstore.jobs.survey import OnProgress
 from lcstore.layout.layout import Layout
 from lcstore.maintain.afterwards import let_go
 from lcstore.maintain.collected import CollectReport
-from lcstore.maintain.compact import ROUNDS, Compactor
 from lcstore.maintain.retire import Retired
-from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
+from lcstore.records.kinds import second_copy_of
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import bytes_lacking
 
 

@@ -16,10 +16,10 @@ from lcstore.format.records import utc_now
 from lcstore.graph.refs import NodeName
 from lcstore.index.gone import DAMAGED, NOT_ACKNOWLEDGED, REASON_LOST
 from lcstore.index.index import Index
-from lcstore.index.kinds import RETIRED
 from lcstore.index.listing import READING
-from lcstore.index.reading import read_each
 from lcstore.index.standing import come_too_late
+from lcstore.records.kinds import RETIRED
+from lcstore.records.reading import read_each
 from lcstore.storage.backend import Backend
 from lcstore.units import counted
 from lcstore.write.naming import pin_all, too_late_to_pin

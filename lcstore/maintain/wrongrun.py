@@ -12,12 +12,12 @@ from lcstore.format.marks import RetiredRecord, read_retired
 from lcstore.graph.lines import up_to
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
-from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import Listing
 from lcstore.index.resolve import check_run
 from lcstore.maintain.dead import not_yet, silence_of
 from lcstore.maintain.retire import Retired, RetireReport, known_broken, put_retired, tags_that_go
 from lcstore.read.reader import Reader
+from lcstore.records.kinds import read_store_record
 from lcstore.storage.backend import Backend
 
 

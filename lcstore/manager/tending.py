@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from lcstore.compaction.compact import CompactReport
 from lcstore.errors import LcstoreError, NotFoundError
-from lcstore.maintain.compact import CompactReport
 from lcstore.retention import Retention
 from lcstore.store.store import Store
 

@@ -10,8 +10,8 @@ from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.parity import Family, families
-from lcstore.index.stored import fetch_object, fetch_rebuilt
 from lcstore.once import once
+from lcstore.records.stored import fetch_object, fetch_rebuilt
 from lcstore.storage.backend import Backend
 
 

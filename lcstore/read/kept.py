@@ -8,17 +8,17 @@ from functools import partial
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import Room
 from lcstore.dtypes import dtype_from_name
 from lcstore.edges.blocks import blocks, reader
 from lcstore.errors import LcstoreError
+from lcstore.frames.decode import Room
+from lcstore.jobs.jobs import run_all
 from lcstore.layout.poolmap import Piece, PieceColumns, PoolMap
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.feeder import Ask, Fed, Feeder
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
-from lcstore.storage.jobs import run_all
 
 
 def exact_values(

@@ -17,15 +17,15 @@ from lcstore.format.strictjson import loads
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
-from lcstore.index.stored import fetch_copied
+from lcstore.jobs.jobs import shared_requests, shared_workers
 from lcstore.layout.join import leaf_places
 from lcstore.limits import MAX_LEAVES_BYTES
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
+from lcstore.records.stored import fetch_copied
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import shared_requests, shared_workers
 
 
 class Reader:

@@ -20,6 +20,7 @@ from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.graph.refs import EdgeRef, NodeName
+from lcstore.jobs.jobs import run_all
 from lcstore.layout.shards import Box, overlap, within
 from lcstore.limits import check_unstored, zeros
 from lcstore.once import once
@@ -31,7 +32,6 @@ from lcstore.read.lookup import Wanted
 from lcstore.read.nearby import Nearby
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
-from lcstore.storage.jobs import run_all
 
 T = TypeVar("T")
 

@@ -13,15 +13,15 @@ from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT
-from lcstore.index.kinds import EDGE, KINDS, NODE
 from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.index.lengths import lengths_of
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks
-from lcstore.index.reading import ReadRecord, Records, read_each
+from lcstore.jobs.survey import OnProgress
 from lcstore.layout.layout import Layout
+from lcstore.records.kinds import EDGE, KINDS, NODE
+from lcstore.records.reading import ReadRecord, Records, read_each
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import bytes_on_disk
 
 #: What is stored of records, besides those that are read and second copies.

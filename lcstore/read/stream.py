@@ -17,6 +17,7 @@ from lcstore.arrays import Array
 from lcstore.dtypes import dtype_from_name
 from lcstore.edges.edge import composed_dtype
 from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.jobs.jobs import default_threads, drop_all
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.limits import check_unstored, zeros
@@ -27,7 +28,6 @@ from lcstore.read.lookup import in_order
 from lcstore.read.resolved import Resolved
 from lcstore.read.upcoming import Job, largest_chunk, plan
 from lcstore.state.names import Name, format_name
-from lcstore.storage.jobs import default_threads, drop_all
 
 T = TypeVar("T")
 

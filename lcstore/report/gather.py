@@ -16,11 +16,11 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.lines import backwards, predecessors
 from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
-from lcstore.index.kinds import NODE
-from lcstore.index.reading import read_each
 from lcstore.index.resolve import check_run
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import role_of
+from lcstore.records.kinds import NODE
+from lcstore.records.reading import read_each
 from lcstore.report.facts import SavedState, StoreReport
 from lcstore.report.layers import Look, tensors_seen
 from lcstore.report.thin import evenly
@@ -31,9 +31,9 @@ from lcstore.version import __version__
 
 if TYPE_CHECKING:
     from lcstore.format.records import NodeRecord
-    from lcstore.index.reading import ReadRecord, Records
+    from lcstore.jobs.survey import OnProgress
     from lcstore.read.statistics import Stats
-    from lcstore.storage.survey import OnProgress
+    from lcstore.records.reading import ReadRecord, Records
     from lcstore.store.store import Store
 
 #: Tensors times states that are looked at, as what they did lies in memory; and so many states at least.

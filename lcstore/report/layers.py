@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import Effect
 from lcstore.edges.columns import ADD, EXACT, KEEP, NO_GRID, Columns
 from lcstore.edges.grid import grid_bits, lowest
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
+from lcstore.frames.scales import log2_of
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
 from lcstore.once import once

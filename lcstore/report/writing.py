@@ -14,8 +14,8 @@ from lcstore.report.page import page_of
 from lcstore.store.store import Store
 
 if TYPE_CHECKING:
+    from lcstore.jobs.survey import OnProgress
     from lcstore.report.facts import StoreReport
-    from lcstore.storage.survey import OnProgress
 
 
 def write_report(

@@ -24,8 +24,8 @@ from lcstore.errors import (
     NotFoundError,
     StorageError,
 )
+from lcstore.jobs.deadline import setting, unsized
 from lcstore.limits import MAX_LISTING
-from lcstore.storage.deadline import setting, unsized
 from lcstore.storage.masking import harmless, said_by
 from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
 

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Final, TypeAlias
 
-from lcstore.storage.deadline import setting
+from lcstore.jobs.deadline import setting
 
 #: Makes durable which names are in some folders.
 Sync: TypeAlias = Callable[[set[str]], None]

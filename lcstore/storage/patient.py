@@ -18,9 +18,9 @@ from typing import Final, TypeVar
 from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
 from lcstore.futures import SafeFuture
+from lcstore.jobs.deadline import deadline, remaining, unsized
+from lcstore.jobs.jobs import REQUESTS
 from lcstore.storage.backend import FULL, REFUSALS, Backend, Leftovers, Names, refusal_of, told_lengths
-from lcstore.storage.deadline import deadline, remaining, unsized
-from lcstore.storage.jobs import REQUESTS
 from lcstore.storage.wave import ROOM
 
 R = TypeVar("R")

@@ -6,8 +6,8 @@ from typing import Final
 
 from lcstore.arrays import Buffer
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
+from lcstore.jobs.deadline import deadline
 from lcstore.storage.backend import Backend
-from lcstore.storage.deadline import deadline
 
 #: Seconds for what is asked of a target that has failed.
 LITTLE: Final = 1.0

@@ -27,9 +27,9 @@ from lcstore.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from lcstore.jobs.deadline import remaining
 from lcstore.storage.backend import REFUSALS, BaseBackend, Names, mapped, storage_error
 from lcstore.storage.bulk import delete_each, delete_s3
-from lcstore.storage.deadline import remaining
 from lcstore.storage.masking import harmless, said_by, without_secrets
 from lcstore.storage.safekeys import safe_join, validate_key
 from lcstore.storage.traits import target_of, traits_of

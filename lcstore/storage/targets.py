@@ -18,9 +18,9 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from lcstore.errors import InvalidInputError, StorageError
+from lcstore.jobs.jobs import REQUESTS
 from lcstore.storage.backend import Backend, mapped
 from lcstore.storage.finding import OWN, store_in_archive
-from lcstore.storage.jobs import REQUESTS
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.masking import harmless, said_by, without_secrets
 from lcstore.storage.memory import MemoryBackend

@@ -8,8 +8,8 @@ from typing import Final
 
 from lcstore.arrays import Buffer
 from lcstore.futures import Condition
+from lcstore.jobs.jobs import drop_all
 from lcstore.storage.backend import Backend, mapped
-from lcstore.storage.jobs import drop_all
 from lcstore.storage.latesync import LateSync, putting_off
 from lcstore.storage.put import put_object
 

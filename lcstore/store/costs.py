@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lcstore.compaction.compact import Compactor
 from lcstore.errors import LcstoreError
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan
 from lcstore.graph.refs import EdgeName, NodeName
-from lcstore.maintain.compact import Compactor
 
 
 @dataclass(frozen=True)

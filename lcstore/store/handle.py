@@ -16,13 +16,13 @@ from lcstore.errors import InvalidInputError, ReadOnlyError
 from lcstore.format.labels import At, Run
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
+from lcstore.jobs.jobs import REQUESTS, Workers, default_threads
 from lcstore.read.find import named
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import REQUESTS, Workers, default_threads
 
 if TYPE_CHECKING:
-    from lcstore.maintain.compact import Compactor
+    from lcstore.compaction.compact import Compactor
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -92,7 +92,7 @@ class Handle:
 
     def _compactor(self, **bounds: Any) -> Compactor:
         """Return what plans and carries out a compaction."""
-        from lcstore.maintain.compact import Compactor
+        from lcstore.compaction.compact import Compactor
 
         return Compactor(self._reader, self._durability, **bounds)
 

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lcstore.format.labels import At, OnCorrupt, Run
+from lcstore.jobs.jobs import telling
+from lcstore.jobs.survey import OnProgress
 from lcstore.loading.into import check_targets, load_into, rest_of
 from lcstore.read.find import find, find_whole, snapshot_at
 from lcstore.read.lookup import as_name
 from lcstore.read.snapshot import Snapshot
 from lcstore.state.names import Component, Name
-from lcstore.storage.jobs import telling
-from lcstore.storage.survey import OnProgress
 from lcstore.store.overview import Overview
 from lcstore.walks.compare import diff
 from lcstore.walks.diff import Diff

@@ -29,8 +29,8 @@ from lcstore.warned import noted
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
+    from lcstore.compaction.compact import CompactReport
     from lcstore.maintain.collected import CollectReport
-    from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.retire import RetireReport
     from lcstore.maintain.sizing import Forecast
 

@@ -15,8 +15,8 @@ from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, No
 from lcstore.format import keys
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord
-from lcstore.index.kinds import read_store_record
 from lcstore.index.resolve import no_store
+from lcstore.records.kinds import read_store_record
 from lcstore.storage.backend import Backend, check_writable
 from lcstore.storage.finding import stores_inside
 from lcstore.storage.patient import patient

@@ -15,21 +15,21 @@ from lcstore.format.records import NodeRecord
 from lcstore.graph.graph import Graph
 from lcstore.index.gone import none_left
 from lcstore.index.info import StepInfo
-from lcstore.index.reading import ReadRecord
 from lcstore.index.resolve import check_run, lost_records, resolved
 from lcstore.index.standing import come_too_late
 from lcstore.index.states import Listed, list_states
+from lcstore.jobs.survey import OnProgress
 from lcstore.read.find import find
 from lcstore.read.metrics import best
 from lcstore.read.snapshot import Snapshot
 from lcstore.read.statistics import Stats, stats
+from lcstore.records.reading import ReadRecord
 from lcstore.retention.base import mode_of
-from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
 from lcstore.warned import warn
 
 if TYPE_CHECKING:
-    from lcstore.maintain.compact import CompactReport
+    from lcstore.compaction.compact import CompactReport
     from lcstore.store.costs import RestoreCosts
 
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 from lcstore.errors import StorageError
 from lcstore.futures import SafeFuture
-from lcstore.storage.awaited import Awaited
-from lcstore.storage.jobs import Workers, done_by, wait_for
+from lcstore.jobs.awaited import Awaited
+from lcstore.jobs.jobs import Workers, done_by, wait_for
+from lcstore.staging.stage import Buffers
 from lcstore.write.saveinfo import SaveInfo
-from lcstore.write.stage import Buffers
 
 
 class SaveFuture(SafeFuture[SaveInfo]):

@@ -21,12 +21,15 @@ from lcstore.errors import (
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import NodeRecord, StoreRecord
+from lcstore.jobs.deadline import deadline
+from lcstore.jobs.jobs import telling, threads_behind
+from lcstore.jobs.survey import OnProgress
 from lcstore.layout.layout import Layout
+from lcstore.staging.stage import Staged, stage
+from lcstore.staging.tiny import tiny_said
+from lcstore.staging.unrecognised import changed_wrapping, not_finite_said, unmet_names
 from lcstore.storage.backend import Backend
-from lcstore.storage.deadline import deadline
-from lcstore.storage.jobs import telling, threads_behind
 from lcstore.storage.patient import PatientBackend
-from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
 from lcstore.store.otherruns import OtherRuns
 from lcstore.store.saver import SaveFuture, Saver
@@ -34,9 +37,6 @@ from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.recorded import policy_of_numbers
 from lcstore.warned import warn
 from lcstore.write.saveinfo import SaveInfo
-from lcstore.write.stage import Staged, stage
-from lcstore.write.tiny import tiny_said
-from lcstore.write.unrecognised import changed_wrapping, not_finite_said, unmet_names
 from lcstore.write.writer import Writer
 
 _log: Final = logging.getLogger("lcstore")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from lcstore.check.findings import Level, VerifyReport
 from lcstore.cluster.tasks import Client
-from lcstore.storage.survey import OnProgress
+from lcstore.jobs.survey import OnProgress
 from lcstore.store.handle import Handle
 
 if TYPE_CHECKING:
-    from lcstore.check.repaired import RepairReport
+    from lcstore.repair.repaired import RepairReport
 
 
 class Soundness(Handle):
@@ -91,7 +91,7 @@ class Soundness(Handle):
         ConflictError
             Maintenance changed the store each time that it was looked at: nothing was changed.
         """
-        from lcstore.check.repair import repair
+        from lcstore.repair.repair import repair
 
         self._check_open() if dry_run else self._check_writable()
         with self._alone():

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from lcstore.errors import NotFiniteWarning
 from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.graph.lines import ends_of_runs, followers
+from lcstore.jobs.jobs import telling
+from lcstore.jobs.survey import OnProgress
 from lcstore.loading.into import check_targets, load_into, rest_of
 from lcstore.read.find import find_whole, warn_of_later
 from lcstore.read.rebuilding import rebuilt, rebuilt_track, track_from
 from lcstore.state.names import Component
-from lcstore.storage.jobs import telling
-from lcstore.storage.survey import OnProgress
 from lcstore.store.hints import hinting, no_attribute
 from lcstore.store.looking import Looking
 from lcstore.store.saving import Saving

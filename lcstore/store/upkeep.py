@@ -12,19 +12,19 @@ from lcstore.cluster.tasks import Client, check_seen_by_others
 from lcstore.errors import LcstoreError
 from lcstore.format.labels import At, Run
 from lcstore.format.markkeys import WHOLE_STATE
+from lcstore.jobs.survey import OnProgress
 from lcstore.maintain.collect import Collector
 from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
 from lcstore.maintain.wrongrun import retire_run
 from lcstore.storage.backend import check_writable
-from lcstore.storage.survey import OnProgress
 from lcstore.store.labelling import Labelling
 from lcstore.store.soundness import Soundness
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
+    from lcstore.compaction.compact import CompactReport
     from lcstore.index.contents import Contents
-    from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
     from lcstore.store.nightly import MaintainReport

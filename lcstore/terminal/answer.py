@@ -27,8 +27,8 @@ from lcstore.version import UPGRADE
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from lcstore.jobs.survey import OnProgress
     from lcstore.storage.backend import Backend
-    from lcstore.storage.survey import OnProgress
     from lcstore.store.store import Store
 
 #: What to run next, by kind of error.
@@ -255,8 +255,8 @@ class Answer:
 
     def _nearest(self) -> str:
         """Return what may have been meant by a URL where there is nothing."""
-        from lcstore.index.kinds import is_store
         from lcstore.index.resolve import near
+        from lcstore.records.kinds import is_store
 
         meant = near(self.url, self.storage_options)
         if not meant:

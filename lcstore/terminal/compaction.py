@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
-    from lcstore.maintain.compact import CompactReport
+    from lcstore.compaction.compact import CompactReport
 
 _MOST_SHOWN = 5
 

@@ -34,7 +34,7 @@ def versions() -> dict[str, str | None]:
 
 def machine() -> dict[str, Any]:
     """Return what this machine is, and whether the codec works on it."""
-    from lcstore.storage.jobs import default_threads
+    from lcstore.jobs.jobs import default_threads
 
     broken = broken_numcodecs()
     codec = _codec() if broken is None else {"ok": False, "problem": broken.message}

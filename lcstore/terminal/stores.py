@@ -67,7 +67,7 @@ def below_of(answer: Answer, leave_out: Sequence[str] | None = None, **bounds: i
     InvalidInputError
         It is a store itself, and something is to be left out.
     """
-    from lcstore.index.kinds import read_store_record
+    from lcstore.records.kinds import read_store_record
 
     try:
         read_store_record(answer.backend())
@@ -129,7 +129,7 @@ def count_stores(answer: Answer, urls: list[str]) -> None:
 
 
 def _each(answer: Answer, look: Callable[[str], F], urls: list[str]) -> list[F]:
-    from lcstore.storage.survey import spread
+    from lcstore.jobs.survey import spread
 
     with answer.progress() as on_progress:
         return list(spread(look, urls, workers=_WORKERS, phase="looking at stores", on_progress=on_progress))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lcstore.copying.copy import CopyReport
     from lcstore.maintain.collected import CollectReport
     from lcstore.maintain.unretire import UnretireReport
-    from lcstore.store.below import Tended
+    from lcstore.places.below import Tended
     from lcstore.store.nightly import MaintainReport
 
 _MOST_SHOWN = 100

@@ -12,8 +12,8 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.lc import LCCodec
 from lcstore.dtypes import LOSSY_DTYPES, dtype_from_name
+from lcstore.jobs.survey import OnProgress
 from lcstore.storage.memory import MemoryBackend
-from lcstore.storage.survey import OnProgress
 from lcstore.store.opening import open_store
 from lcstore.track.policy import PRESETS
 

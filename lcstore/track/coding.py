@@ -11,8 +11,6 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.lossless import encode_lossless
-from lcstore.codec.pieces import Pieces
 from lcstore.coders.rowsort import Part
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import dtype_from_name
@@ -22,6 +20,8 @@ from lcstore.edges.columns import ADD, EXACT, SET
 from lcstore.edges.digests import Digests, digest_of
 from lcstore.edges.frames import Chunk, frame_of_values, values_of_frame
 from lcstore.edges.patterns import frame_of_patterns, patterns
+from lcstore.frames.lossless import encode_lossless
+from lcstore.frames.pieces import Pieces
 from lcstore.layout.poolmap import Piece, PieceColumns, PoolMap
 from lcstore.layout.specs import ALIGN
 from lcstore.state.moments import is_fading

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.pieces import Pieces
 from lcstore.coders.scratch import scratch_array
+from lcstore.frames.pieces import Pieces
 from lcstore.once import once
 
 #: Elements that are read, and then gone through several times, at a time.

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.scales import pack_scales
+from lcstore.frames.scales import pack_scales
 from lcstore.track import samples
 from lcstore.track.stepsizes import StepSize
 from lcstore.track.steptable import Needs, StepTable, make_table

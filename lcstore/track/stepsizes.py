@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from lcstore.codec.scales import log2_of, scale_of, shift_of, step_size_of
+from lcstore.frames.scales import log2_of, scale_of, shift_of, step_size_of
 from lcstore.once import once
 
 _Row: TypeAlias = tuple[float, ...]
@@ -77,7 +77,7 @@ class StepSize:
     Attributes
     ----------
     scale
-        1, 3, 5 or 7 times a power of two, four to the octave: as in :mod:`lcstore.codec.scales`.
+        1, 3, 5 or 7 times a power of two, four to the octave: as in :mod:`lcstore.frames.scales`.
     threshold
         From where on a delta is not zero, in step sizes.
     width

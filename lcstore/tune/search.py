@@ -12,9 +12,9 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
 from lcstore.format.policyfile import PolicyLike, policy_from
+from lcstore.jobs.survey import OnProgress
 from lcstore.state.names import Name, match
 from lcstore.state.tree import FlatState, flatten
-from lcstore.storage.survey import OnProgress
 from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group, given_groups, make_groups
 from lcstore.tune.loops import (

@@ -15,6 +15,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError
 from lcstore.format.labels import At
+from lcstore.jobs.jobs import map_all
 from lcstore.layout.specs import TensorSpec
 from lcstore.read.find import find
 from lcstore.read.lookup import Wanted
@@ -22,7 +23,6 @@ from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import MISSING, names_in
-from lcstore.storage.jobs import map_all
 from lcstore.walks.diff import Described, Diff, Side, Status, TensorDiff, is_quantity
 from lcstore.walks.tracking import squared_errors
 from lcstore.walks.walker import Walker

@@ -8,12 +8,12 @@ from lcstore.arrays import Array
 from lcstore.edges.compose import Composer
 from lcstore.errors import CorruptionError
 from lcstore.graph.refs import NodeName
+from lcstore.jobs.jobs import map_all, run_all
 from lcstore.limits import check_unstored
 from lcstore.read.fetch import stored_bytes
 from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
-from lcstore.storage.jobs import map_all, run_all
 from lcstore.walks.readahead import Readahead, carried, taken_over
 
 

@@ -7,7 +7,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import Room
 from lcstore.durability import Durability
 from lcstore.edges.algebra import whole
 from lcstore.edges.columns import Columns
@@ -15,6 +14,7 @@ from lcstore.edges.deltas import Step
 from lcstore.edges.edge import Edge
 from lcstore.edges.merge import Merger
 from lcstore.format.records import EdgeRecord
+from lcstore.frames.decode import Room
 from lcstore.graph.refs import ROOT
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import PieceColumns

@@ -13,9 +13,9 @@ from lcstore.format.marks import TagRecord
 from lcstore.format.records import NodeRecord, StoreRecord, node_id, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
-from lcstore.index.kinds import read_store_record, store_record_at
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import next_seq
+from lcstore.records.kinds import read_store_record, store_record_at
 from lcstore.storage.backend import Backend
 from lcstore.storage.put import put_object, put_record
 from lcstore.version import SOFTWARE

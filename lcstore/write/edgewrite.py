@@ -21,6 +21,8 @@ from lcstore.format.bodies import PartBody
 from lcstore.garbage import garbage_waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.layout.layout import make_layout
+from lcstore.staging.stage import Staged
+from lcstore.staging.unrecognised import not_finite
 from lcstore.state.names import Name
 from lcstore.state.roles import is_optimizer
 from lcstore.state.tree import FlatState
@@ -31,8 +33,6 @@ from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries
 from lcstore.write.paritywrite import covered_roles
 from lcstore.write.parts import finish_part, run_jobs
-from lcstore.write.stage import Staged
-from lcstore.write.unrecognised import not_finite
 from lcstore.write.written import Written
 
 #: After so many saves that a grid would have held, weights that were plain are deltas again.

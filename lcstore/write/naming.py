@@ -17,8 +17,8 @@ from lcstore.index.index import Index
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.standing import too_late
+from lcstore.jobs.jobs import run_all
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import run_all
 from lcstore.storage.put import put_record
 
 #: What those begin with who pin for as long as they hold a snapshot: each has a name of its own.

@@ -9,9 +9,9 @@ from functools import partial
 from lcstore.format import keys
 from lcstore.format.bodies import ExactBody, ObjectRef, PartBody
 from lcstore.format.strictjson import dumps
+from lcstore.jobs.jobs import run_all
 from lcstore.limits import MAX_LEAVES_BYTES, check
 from lcstore.state.leaves import Leaf, encode_leaf
-from lcstore.storage.jobs import run_all
 from lcstore.track.draft import Draft, Job
 from lcstore.write.written import Written
 

@@ -8,10 +8,10 @@ from typing import Literal
 
 from lcstore.edges.algebra import sets_weights
 from lcstore.graph.refs import ROOT, NodeName
+from lcstore.staging.stage import Staged
 from lcstore.state.names import format_name
 from lcstore.units import counted
 from lcstore.write.commit import Commit
-from lcstore.write.stage import Staged
 
 
 @dataclass(frozen=True)

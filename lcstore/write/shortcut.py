@@ -15,10 +15,10 @@ from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import EdgeRecord, distinct_now, utc_now
 from lcstore.index.listing import Listing, committed
-from lcstore.index.partrecords import shortcut_parts
 from lcstore.index.standing import is_taken_away
+from lcstore.jobs.jobs import run_all
+from lcstore.records.partrecords import shortcut_parts
 from lcstore.storage.backend import Backend, read_twice
-from lcstore.storage.jobs import run_all
 from lcstore.storage.put import put_record
 from lcstore.version import SOFTWARE
 from lcstore.write.written import Written

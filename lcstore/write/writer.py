@@ -17,10 +17,12 @@ from lcstore.format.records import StoreRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.index import Index
-from lcstore.index.kinds import is_store
 from lcstore.index.listing import Listing, committed
 from lcstore.index.standing import is_broken, is_going, is_taken_away
 from lcstore.layout.layout import Layout
+from lcstore.records.kinds import is_store
+from lcstore.staging.stage import Staged
+from lcstore.staging.touched import Touched
 from lcstore.state.names import Name
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
@@ -31,9 +33,7 @@ from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.instant import Instant
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
-from lcstore.write.stage import Staged
 from lcstore.write.superseded import Superseded
-from lcstore.write.touched import Touched
 
 #: How often a state is saved anew when a collector takes what it stands on, or its own objects.
 _TRIES = 3

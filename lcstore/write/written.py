@@ -15,10 +15,10 @@ from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.layoutfile import layout_object
 from lcstore.format.zarrmeta import group_metadata
+from lcstore.jobs.deadline import deadline
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import FIRST_PART, part_of, qualified
 from lcstore.storage.backend import Backend
-from lcstore.storage.deadline import deadline
 from lcstore.storage.put import LITTLE, put_object
 from lcstore.storage.wave import Wave
 from lcstore.track.draft import Draft

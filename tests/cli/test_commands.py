@@ -28,10 +28,11 @@ from lcstore.cli.commands.trouble import verify as trouble
 from lcstore.compiling import jit
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
+from lcstore.places import below, whole
 from lcstore.storage import targets
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
-from lcstore.store import below, opening, whole
+from lcstore.store import opening
 from lcstore.terminal import packages, printing
 from lcstore.terminal.table import Table, brief_ids
 

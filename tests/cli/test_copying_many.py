@@ -11,8 +11,8 @@ import pytest
 from kit.commands import call, document
 
 import lcstore
+from lcstore.places import below
 from lcstore.storage.memory import MemoryBackend
-from lcstore.store import below
 
 NAMES = ("a", "sweep/b 1", "sweep/b 2")
 

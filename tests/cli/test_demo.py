@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import lcstore
 from lcstore.cli.app import app
 from lcstore.cli.commands.look import demo
-from lcstore.cli.demo import network
+from lcstore.demo import network
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("sklearn")
@@ -86,7 +86,7 @@ def test_what_is_missing_is_said(monkeypatch):
 
 
 def test_an_error_in_the_training_process_is_told(tmp_path):
-    from lcstore.cli.demo.training import Training
+    from lcstore.demo.training import Training
 
     (tmp_path / "file").write_text("")
     training = Training(str(tmp_path / "file" / "run"), 4, 2, 8, 0)
@@ -106,7 +106,7 @@ def test_the_gradient_is_the_slope_of_the_loss():
 
 
 def test_a_training_process_that_fails_is_not_taken_for_a_killed_one(tmp_path):
-    from lcstore.cli.demo.training import Training
+    from lcstore.demo.training import Training
 
     training = Training(str(tmp_path / "run"), 4, 2, -1, 0)
     with pytest.raises(lcstore.LcstoreError, match="failed, with exit code 1"):

@@ -17,8 +17,8 @@ from kit.commands import call, document
 import lcstore
 from lcstore import StorageError
 from lcstore.check import verify
-from lcstore.index.kinds import FOLDERS
 from lcstore.index.resolve import near
+from lcstore.records.kinds import FOLDERS
 from lcstore.storage import finding
 from lcstore.storage.finding import stores_below
 from lcstore.storage.local import LocalBackend
@@ -260,7 +260,7 @@ def test_a_night_that_is_cut_off_begins_elsewhere_the_next_time(tmp_path, monkey
         return looked(backend, *args, **how)
 
     monkeypatch.setattr(verify, "verify", noting)
-    monkeypatch.setattr("lcstore.store.below.shuffle", list.reverse)
+    monkeypatch.setattr("lcstore.places.below.shuffle", list.reverse)
     assert [one.url for one in lcstore.verify_below(tmp_path)] == stores
     assert asked == stores[::-1]
 

@@ -16,7 +16,7 @@ from kit.clocks import put_forward
 from kit.commands import call, document
 
 import lcstore
-from lcstore.store import below
+from lcstore.places import below
 from lcstore.terminal.table import size
 
 KEEP = "latest:2 | every:40"

@@ -18,7 +18,7 @@ from kit.commands import call, document
 from kit.pages import blocks_of
 
 import lcstore
-from lcstore.maintain import compact
+from lcstore.compaction import compact
 from lcstore.report.gather import gather
 from lcstore.storage import targets
 from lcstore.terminal.table import size

@@ -15,10 +15,10 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
-from lcstore.cli.target import _made
 from lcstore.maintain.sizing import Forecast
 from lcstore.storage.targets import open_backend
 from lcstore.terminal.foreseen import foreseen
+from lcstore.terminal.target import _made
 
 
 def call(*arguments: str) -> Result:
@@ -360,7 +360,7 @@ def test_a_signal_is_told_in_one_line_and_in_the_document(url, tmp_path, monkeyp
     def interrupted(*_: object, **__: object) -> None:
         raise signal
 
-    monkeypatch.setattr("lcstore.store.whole.copy", interrupted)
+    monkeypatch.setattr("lcstore.places.whole.copy", interrupted)
     status = 143 if isinstance(signal, SystemExit) else 130
     result = call("cp", url, str(tmp_path / "copy"))
     assert result.exit_code == status

@@ -327,7 +327,7 @@ def test_a_cluster_without_a_worker_ends_in_time(saved):
 def test_a_worker_that_sees_no_store_stops_the_compaction_alone(saved, client, monkeypatch):
     url = copied(saved, "unseen")
     blind = InvalidInputError("a worker sees nothing at file:///run")
-    monkeypatch.setattr("lcstore.maintain.compact.carried_out", raising(blind))
+    monkeypatch.setattr("lcstore.compaction.compact.carried_out", raising(blind))
     monkeypatch.setattr("lcstore.check.objects.carried_out", raising(blind))
     with lcstore.open(url, "r+", threads=1) as store:
         report = store.maintain("latest:2", client=client, level="checksum")

@@ -9,11 +9,11 @@ import pytest
 from cluster.clustered import fill, shortcuts
 
 import lcstore
+from lcstore.compaction.making import Made, known_of, make_there
 from lcstore.format import markkeys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.graph.plan import waits
 from lcstore.graph.refs import PLANNED, ROOT, EdgeRef
-from lcstore.maintain.making import Made, known_of, make_there
 from lcstore.storage.local import LocalBackend
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from lcstore.codec import LCCodec, factored
 from lcstore.codec.factored import Part
-from lcstore.codec.lossless import encode_lossless
-from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
+from lcstore.frames.lossless import encode_lossless
+from lcstore.frames.pieces import Pieces
 
 _FIXED = "<QBBBBBBBBBBH"
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.codec import frame as frames
-from lcstore.codec.lossless import encode_lossless
-from lcstore.codec.pieces import Pieces
 from lcstore.coders.checksum import checksum, joined
+from lcstore.frames import frame as frames
+from lcstore.frames.lossless import encode_lossless
+from lcstore.frames.pieces import Pieces
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5))

@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lcstore.codec.frame import parse_frame
-from lcstore.codec.pieces import Pieces
 from lcstore.codec.values import decode_values
 from lcstore.edges.coarse import encode_coarse
 from lcstore.edges.unbiased import rule_for, threshold_for
+from lcstore.frames.frame import parse_frame
+from lcstore.frames.pieces import Pieces
 
 BITS = (0.3, 0.5, 0.7, 1, 1.5, 2, 4, 8)
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from lcstore.bitkernels.huffman import histogram
 from lcstore.bitkernels.pack import pack
-from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.coders.entropy import count_pairs
 from lcstore.coders.tables import CodeTable, TableCache, optimal_bits
 from lcstore.errors import CorruptionError
+from lcstore.frames.scales import pack_scales, unpack_scales
 
 counts_of = st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 1000, 10**9]), min_size=256, max_size=256).filter(
     any

@@ -13,12 +13,12 @@ from hypothesis.extra import numpy as npst
 
 from lcstore.codec import LCCodec, factored
 from lcstore.codec.factored import Part
-from lcstore.codec.frame import parse_frame
-from lcstore.codec.pieces import Pieces
 from lcstore.codec.values import decode_values
 from lcstore.coders import format as f
 from lcstore.coders import rowsort
 from lcstore.coders.tables import TableCache
+from lcstore.frames.frame import parse_frame
+from lcstore.frames.pieces import Pieces
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64), BFLOAT16]

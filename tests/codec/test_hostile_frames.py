@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from lcstore import limits
 from lcstore.codec import LCCodec
-from lcstore.codec.frame import parse_frame
 from lcstore.coders import format as f
 from lcstore.dtypes import to_float16
 from lcstore.errors import (
@@ -33,6 +32,7 @@ from lcstore.errors import (
     TruncatedError,
     UnsupportedFormatError,
 )
+from lcstore.frames.frame import parse_frame
 
 FRAMES = {**hostile_frames.FRAMES, **GRIDS}
 QUANTIZERS = [f.LOSSLESS, f.LINEAR, f.EXPONENT, f.LOG, *f.OF_MATRICES]

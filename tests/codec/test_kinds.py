@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.codec import LCCodec
-from lcstore.codec.frame import parse_frame
-from lcstore.codec.lossless import decode_lossless, encode_lossless
-from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
+from lcstore.frames.frame import parse_frame
+from lcstore.frames.lossless import decode_lossless, encode_lossless
+from lcstore.frames.pieces import Pieces
 
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcstore.codec.decode import SPAN
-from lcstore.codec.frame import parse_frame
-from lcstore.codec.lossless import decode_lossless, encode_lossless
-from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
+from lcstore.frames.decode import SPAN
+from lcstore.frames.frame import parse_frame
+from lcstore.frames.lossless import decode_lossless, encode_lossless
+from lcstore.frames.pieces import Pieces
 from lcstore.track.readonce import ReadOnce
 
 SIZES = (0, 1, 47, 48, 49, 5000, 65_536, SPAN + 7, 2 * SPAN)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.codec import LCCodec
-from lcstore.codec.frame import parse_frame
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor, choose, joined
 from lcstore.codec.values import decode_values
 from lcstore.coders import format as f
 from lcstore.coders.stepsize import StepSize
+from lcstore.frames.frame import parse_frame
 
 
 def waves(*shape, dtype=np.float32):

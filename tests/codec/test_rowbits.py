@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lcstore.codec.bykind import count_kinds
-from lcstore.codec.lossless import count_planes
 from lcstore.edges.rowbits import count_kinds_by_row, count_planes_by_row
+from lcstore.frames.bykind import count_kinds
+from lcstore.frames.lossless import count_planes
 
 DTYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int16, np.uint32, np.int64)
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.codec.factored import Part, encode_factored
-from lcstore.codec.frame import parse_frame
-from lcstore.codec.pieces import Pieces
 from lcstore.codec.values import decode_values, encode_linear, encode_log, values_back
+from lcstore.frames.frame import parse_frame
+from lcstore.frames.pieces import Pieces
 
 DTYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 SIZES = [0, 1, 1000, 1024, 1025, 70_000, 2 * 65_536]

@@ -9,7 +9,7 @@ import twins
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.codec.scales import scale_of, shift_of, step_size_of
+from lcstore.frames.scales import scale_of, shift_of, step_size_of
 from lcstore.kernels import scales
 
 

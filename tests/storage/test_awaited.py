@@ -5,7 +5,7 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from lcstore.storage import awaited
+from lcstore.jobs import awaited
 
 
 class Work(awaited.Awaited):

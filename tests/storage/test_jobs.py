@@ -13,7 +13,7 @@ import pytest
 
 from lcstore import futures
 from lcstore.errors import FallbackWarning
-from lcstore.storage import jobs
+from lcstore.jobs import jobs
 from lcstore.warned import warn
 
 

@@ -14,9 +14,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError, UnknownOutcomeError
-from lcstore.storage import deadline as deadlines
-from lcstore.storage.deadline import deadline, end_soon, remaining
-from lcstore.storage.jobs import Workers
+from lcstore.jobs import deadline as deadlines
+from lcstore.jobs.deadline import deadline, end_soon, remaining
+from lcstore.jobs.jobs import Workers
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.patient import Patience, PatientBackend, patient
 from lcstore.storage.put import put_object, put_record

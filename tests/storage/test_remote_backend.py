@@ -26,8 +26,8 @@ from lcstore.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from lcstore.jobs.deadline import deadline
 from lcstore.storage import remote
-from lcstore.storage.deadline import deadline
 from lcstore.storage.remote import FsspecBackend
 from lcstore.storage.sftp import SftpBackend
 from lcstore.storage.web import WebBackend

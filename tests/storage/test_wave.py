@@ -12,8 +12,8 @@ import pytest
 from kit import power_loss
 
 from lcstore.errors import StorageError, UnknownOutcomeError
+from lcstore.jobs.jobs import Workers
 from lcstore.storage import local
-from lcstore.storage.jobs import Workers
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.patient import Patience, PatientBackend

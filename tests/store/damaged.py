@@ -11,6 +11,7 @@ import numpy as np
 from states import same
 
 import lcstore
+from lcstore.compaction.making import Maker
 from lcstore.errors import LcstoreError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
@@ -18,7 +19,6 @@ from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.marked import Situation
-from lcstore.maintain.making import Maker
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.store.store import Store

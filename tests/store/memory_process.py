@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 import lcstore
+from lcstore.compaction import making
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT
-from lcstore.maintain import making
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write import shortcut
 

@@ -18,13 +18,13 @@ from lcstore.format.records import NodeRecord, StoreRecord, node_id, utc_now
 from lcstore.graph.refs import ROOT
 from lcstore.layout.layout import Layout, make_layout
 from lcstore.layout.shards import Shard
+from lcstore.staging.stage import flat_array
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
 from lcstore.storage.put import put_record
 from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries
-from lcstore.write.stage import flat_array
 from lcstore.write.written import Written
 
 POLICY = PRESETS["balanced"]

@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import lcstore
 from lcstore import InvalidInputError
-from lcstore.storage.deadline import remaining
+from lcstore.jobs.deadline import remaining
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.targets import backend_on
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import lcstore
 from lcstore import CorruptionError
 from lcstore.check.astray import likely, way_back
-from lcstore.check.repair import repair
 from lcstore.cli.app import app
+from lcstore.repair.repair import repair
 from lcstore.storage.targets import open_backend
 
 EDGE, OTHER = "a" * 32, "b" * 32

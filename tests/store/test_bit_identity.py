@@ -13,12 +13,12 @@ from states import same
 from story import CHUNK, Story, simple_paths
 
 import lcstore
+from lcstore.compaction.compact import Compactor
 from lcstore.edges.compose import Composer
 from lcstore.graph import newest, paths
 from lcstore.graph.plan import Shortcut
 from lcstore.layout import layout as layouts
 from lcstore.maintain import verdict
-from lcstore.maintain.compact import Compactor
 from lcstore.storage.memory import MemoryBackend
 
 pytestmark = pytest.mark.unprotected

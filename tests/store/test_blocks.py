@@ -13,12 +13,12 @@ from states import same
 
 import lcstore
 from lcstore.bitkernels import wide
-from lcstore.codec.decode import Room
 from lcstore.coders.tables import TableCache
 from lcstore.edges import path
 from lcstore.edges.deltas import BLOCK, Delta, Step, together
 from lcstore.edges.frames import frame_of_levels
 from lcstore.errors import CorruptionError
+from lcstore.frames.decode import Room
 from lcstore.kernels import grid
 from lcstore.storage.memory import MemoryBackend
 

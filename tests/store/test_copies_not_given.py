@@ -10,10 +10,10 @@ from states import same
 
 import lcstore
 from lcstore import CorruptionError, StorageError
-from lcstore.check.repair import repair
 from lcstore.check.verify import verify
 from lcstore.copying.copy import copy_store
 from lcstore.format import keys
+from lcstore.repair.repair import repair
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend
 

@@ -16,9 +16,9 @@ from states import same
 
 import lcstore
 from lcstore import ConflictError, CorruptionError, InvalidInputError, NotFoundError, StorageError
-from lcstore.check.repair import repair
 from lcstore.errors import UnknownOutcomeError
 from lcstore.format import keys, markkeys
+from lcstore.repair.repair import repair
 from lcstore.storage.backend import Backend
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend

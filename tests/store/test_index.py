@@ -18,10 +18,10 @@ from lcstore.format.marks import RetiredRecord, read_retired
 from lcstore.format.records import utc_now
 from lcstore.index import listing
 from lcstore.index.index import Index
-from lcstore.index.kinds import KINDS, RETIRED, Kind
 from lcstore.index.listing import COLLECTING, READING, Listing
-from lcstore.index.reading import Records, read_all, read_each
 from lcstore.index.resolve import check_run
+from lcstore.records.kinds import KINDS, RETIRED, Kind
+from lcstore.records.reading import Records, read_all, read_each
 from lcstore.storage.memory import MemoryBackend
 
 

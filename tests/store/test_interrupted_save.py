@@ -15,7 +15,7 @@ from lcstore import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.format import keys
 from lcstore.graph.graph import Graph
 from lcstore.index.index import Index
-from lcstore.index.reading import Records
+from lcstore.records.reading import Records
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Crash, FaultBackend, every_point
 from lcstore.write.edgewrite import EdgeWrite

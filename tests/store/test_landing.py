@@ -12,11 +12,11 @@ import pytest
 
 import lcstore
 from lcstore.errors import InvalidInputError
+from lcstore.staging.landing import Landing
 from lcstore.state import frameworks
 from lcstore.state.frameworks import HostArray
 from lcstore.state.torchtensors import without_values
 from lcstore.storage.memory import MemoryBackend
-from lcstore.write.landing import Landing
 
 torch = pytest.importorskip("torch")
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

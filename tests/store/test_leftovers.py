@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 import lcstore
 from lcstore import ConflictError, StorageError
-from lcstore.check.overlay import Overlay
 from lcstore.cli.app import app
 from lcstore.index.leftovers import left_over
+from lcstore.repair.overlay import Overlay
 from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend

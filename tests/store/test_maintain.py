@@ -12,10 +12,10 @@ from states import same
 
 import lcstore
 from lcstore import CorruptionError, InvalidInputError, StorageError
+from lcstore.compaction.making import Made, Maker
 from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
-from lcstore.maintain.making import Made, Maker
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
 

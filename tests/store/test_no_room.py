@@ -12,7 +12,7 @@ from fulldisk import BLOCK, Disk, left
 from kit.clocks import put_forward
 
 import lcstore
-from lcstore.maintain import compact
+from lcstore.compaction import compact
 from lcstore.storage.memory import MemoryBackend
 
 

@@ -10,8 +10,8 @@ from meetings import state
 import lcstore
 from lcstore import CorruptionError
 from lcstore.format import keys
-from lcstore.index.kinds import EDGE
-from lcstore.index.reading import read_listed
+from lcstore.records.kinds import EDGE
+from lcstore.records.reading import read_listed
 from lcstore.storage.memory import MemoryBackend
 
 

@@ -20,11 +20,11 @@ from meetings import Meeting, collecting, start
 from states import same
 
 import lcstore
-from lcstore.check.repair import repair
 from lcstore.check.verify import verify
 from lcstore.errors import FallbackWarning
 from lcstore.format import keys
 from lcstore.layout import layout as layouts
+from lcstore.repair.repair import repair
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
 from lcstore.track.policy import PRESETS, settled

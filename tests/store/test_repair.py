@@ -18,15 +18,15 @@ from damaged import CREATED, grown, restorable, state, tracks, with_part
 from states import leaves, same
 
 import lcstore
-from lcstore.check.overlay import Overlay
-from lcstore.check.repair import repair
-from lcstore.check.repaired import RepairReport
 from lcstore.check.verify import verify
 from lcstore.errors import CorruptionError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import NodeRecord, StoreRecord, node_id, read_node
+from lcstore.repair.overlay import Overlay
+from lcstore.repair.repair import repair
+from lcstore.repair.repaired import RepairReport
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Crash, Fault, FaultBackend

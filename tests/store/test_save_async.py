@@ -17,11 +17,11 @@ from states import same
 
 import lcstore
 from lcstore import BesideWarning, ClosedError, InvalidInputError, StorageError
-from lcstore.storage import jobs
+from lcstore.jobs import jobs
+from lcstore.staging.stage import stage
 from lcstore.storage.memory import MemoryBackend
 from lcstore.store import handle, saving
 from lcstore.track.draft import Draft
-from lcstore.write.stage import stage
 from lcstore.write.writer import Writer
 
 

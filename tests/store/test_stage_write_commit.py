@@ -6,11 +6,11 @@ import pytest
 import lcstore
 from lcstore.errors import ConflictError
 from lcstore.graph.refs import ROOT
-from lcstore.storage.jobs import Workers
+from lcstore.jobs.jobs import Workers
+from lcstore.staging.stage import Buffers, stage
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write.commit import prepare
 from lcstore.write.edgewrite import EdgeWrite, Quality
-from lcstore.write.stage import Buffers, stage
 
 
 def state(seed: int) -> dict:

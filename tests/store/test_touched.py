@@ -10,11 +10,11 @@ from states import same
 
 import lcstore
 from lcstore.format import keys
+from lcstore.staging.touched import union
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend
 from lcstore.track.policy import PRESETS, settled
 from lcstore.track.samples import positions
-from lcstore.write.touched import union
 
 ROWS, WIDTH = 3000, 32
 PATH = "model/table.weight"

@@ -23,13 +23,13 @@ from story import CHUNK, Story, hashed
 
 import lcstore
 from lcstore import ClosedError, CorruptionError, InvalidInputError, NotFoundError, Store
+from lcstore.compaction.making import Maker
 from lcstore.format import keys
 from lcstore.format.records import node_id
 from lcstore.graph.lines import line_to
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT
 from lcstore.layout import layout as layouts
-from lcstore.maintain.making import Maker
 from lcstore.storage.memory import MemoryBackend
 from lcstore.walks import readahead
 from lcstore.walks.walk import Walk

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore import CorruptionError
-from lcstore.codec.lossless import encode_lossless
-from lcstore.codec.pieces import Pieces
 from lcstore.edges.algebra import LOST, START, Effect, Start, Trace, array_of, merged, sets, trace
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 from lcstore.edges.edge import decode
+from lcstore.frames.lossless import encode_lossless
+from lcstore.frames.pieces import Pieces
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import PoolSpec, TensorSpec
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore import CorruptionError, LimitError, UnsupportedFormatError
-from lcstore.codec.pieces import Pieces
-from lcstore.codec.scales import step_size_of
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.edges.merge import bytes_per_job
+from lcstore.frames.pieces import Pieces
+from lcstore.frames.scales import step_size_of
 from lcstore.layout.specs import ALIGN
 
 seeds = st.integers(0, 1 << 30)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import lcstore
-from lcstore.codec.scales import log2_of
 from lcstore.dtypes import dtype_name
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, KEEP, Columns
 from lcstore.errors import InvalidInputError
+from lcstore.frames.scales import log2_of
 from lcstore.layout.layout import make_layout
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend

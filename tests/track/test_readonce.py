@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lcstore.codec.frame import parse_frame
-from lcstore.codec.lossless import decode_lossless, encode_lossless
-from lcstore.codec.pieces import Pieces
+from lcstore.frames.frame import parse_frame
+from lcstore.frames.lossless import decode_lossless, encode_lossless
+from lcstore.frames.pieces import Pieces
 from lcstore.track.readonce import IN_CACHE, ReadOnce
 
 SIZES = (1, 40, 5000, 2 * IN_CACHE + 77)

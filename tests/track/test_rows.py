@@ -14,9 +14,9 @@ from states import tracked
 from test_rate import Follower, walk
 
 import lcstore
-from lcstore.codec.frame import parse_frame
 from lcstore.edges import sumframes as sums
 from lcstore.errors import InvalidInputError
+from lcstore.frames.frame import parse_frame
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track import smallrows as rows

@@ -58,7 +58,7 @@ def collect(
         given = typed_again(grace=grace) + " --run-is-dead" * run_is_dead
         how: dict[str, Any] = {"grace": seconds, "run_is_dead": run_is_dead, "dry_run": not apply}
         if below_of(answer, leave_out, most=1):
-            from lcstore.store.below import collect_below
+            from lcstore.places.below import collect_below
 
             answer.next = f"lcstore ls {answer.quoted}" if leave_out else answer.next
             how |= {"leave_out": leave_out or (), "storage_options": answer.storage_options}

@@ -26,7 +26,7 @@ from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from lcstore.maintain.compact import CompactReport
+    from lcstore.compaction.compact import CompactReport
 
 
 def compact(

@@ -72,7 +72,7 @@ def maintain(
         left_out = typed_again(leave_out=leave_out)
         again = f"lcstore maintain {answer.quoted}{given}{left_out} --apply"
         if below_of(answer, leave_out, most=1):
-            from lcstore.store.below import maintain_below
+            from lcstore.places.below import maintain_below
 
             answer.next = f"lcstore ls {answer.quoted}" if leave_out else answer.next
             how |= {"keep": retention, "leave_out": leave_out or (), "threads": workers}

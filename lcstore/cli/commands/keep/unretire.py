@@ -56,7 +56,7 @@ def unretire(
         again = f"lcstore unretire {answer.quoted if state is None else answer.at(state)}"
         again += f"{typed_again(since=since, leave_out=leave_out)} --apply"
         if state is None and below_of(answer, leave_out, most=1):
-            from lcstore.store.below import unretire_below
+            from lcstore.places.below import unretire_below
 
             how = {"storage_options": answer.storage_options, "dry_run": not apply}
             tended = each_below(answer, unretire_below, since=seconds, leave_out=leave_out or (), **how)

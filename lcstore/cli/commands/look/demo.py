@@ -20,8 +20,8 @@ from lcstore.terminal.arguments import AsJson, Options, Pairs
 from lcstore.terminal.table import Table, printable, size
 
 if TYPE_CHECKING:
-    from lcstore.cli.demo.training import Training
-    from lcstore.storage.survey import OnProgress
+    from lcstore.demo.training import Training
+    from lcstore.jobs.survey import OnProgress
 
 Event: TypeAlias = dict[str, Any]
 
@@ -52,7 +52,7 @@ def demo(
             raise LcstoreError("the demo trains on the digits of scikit-learn, which is not installed")
         answer.url = url or str(Path(tempfile.mkdtemp(prefix="lcstore-demo-")) / "run")
         _check_place(answer)
-        from lcstore.cli.demo.training import Training
+        from lcstore.demo.training import Training
 
         training = Training(answer.url, steps, every, hidden, seed, answer.storage_options)
         if not as_json:
@@ -117,7 +117,7 @@ def train(training: Training, on_progress: OnProgress) -> dict[str, Any]:
 
 def _live(training: Training, on_progress: OnProgress) -> tuple[list[Event], int | None]:
     """Run one training process to its end; return what it told, and its exit code."""
-    from lcstore.cli.demo.training import run
+    from lcstore.demo.training import run
 
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

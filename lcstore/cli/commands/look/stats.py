@@ -15,7 +15,7 @@ from lcstore.terminal.stores import below_of, count_stores, lost_of
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
-    from lcstore.maintain.compact import CompactReport
+    from lcstore.compaction.compact import CompactReport
     from lcstore.maintain.sizing import Forecast
     from lcstore.read.statistics import Stats
     from lcstore.store.store import Store

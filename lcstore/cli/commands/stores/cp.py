@@ -48,8 +48,8 @@ def cp(
     if split_at(target)[1] is not None:
         raise typer.BadParameter(f"{target!r} would be read as a state, URL@STEP: choose a name without an @")
     with answering(source, as_json, options, pairs) as answer:
-        from lcstore.store.below import copy_below
-        from lcstore.store.whole import copy
+        from lcstore.places.below import copy_below
+        from lcstore.places.whole import copy
 
         answer.whole("lcstore export {state} state.safetensors")
         below = below_of(answer, most=1)

@@ -28,7 +28,7 @@ def rm(
     runs that write there first. Interrupted and run again, it goes on.
     """
     with answering(url, as_json, options, pairs) as answer:
-        from lcstore.store.whole import remove
+        from lcstore.places.whole import remove
 
         answer.whole("lcstore retire {state}")
         answer.next = f"lcstore ls {answer.quoted}"

@@ -25,8 +25,8 @@ def doctor(
 ) -> None:
     """Show versions and what this machine can do; with a URL, what the target can."""
     with answering(url or "", as_json, options, pairs) as answer:
-        from lcstore.cli.target import target
         from lcstore.terminal.machine import machine, versions
+        from lcstore.terminal.target import target
 
         answer.next = ""
         about: dict[str, Any] = {"versions": versions(), "machine": machine()}

@@ -17,8 +17,8 @@ from lcstore.terminal.ways import from_a_copy
 from lcstore.units import counted
 
 if TYPE_CHECKING:
-    from lcstore.check.repaired import RepairReport
     from lcstore.maintain.sizing import Forecast
+    from lcstore.repair.repaired import RepairReport
 
 _STATE = "state"
 
@@ -39,7 +39,7 @@ def repair(
     to quarantine/ stays there until you delete that folder.
     """
     with answering(url, as_json, options, pairs) as answer:
-        from lcstore.check.repair import repair as repair_store
+        from lcstore.repair.repair import repair as repair_store
 
         answer.whole("lcstore repair {store}")
         backend = answer.backend()

@@ -71,7 +71,7 @@ def verify(
         answer.whole("lcstore verify {store}")
         how: dict[str, Any] = {"sample": part, "max_seconds": longest}
         if below_of(answer, most=1):
-            from lcstore.store.below import verify_below
+            from lcstore.places.below import verify_below
 
             how |= {"level": level.value, "storage_options": answer.storage_options}
             with cluster(answer, scheduler) as client:

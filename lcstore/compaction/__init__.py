@@ -1,0 +1,1 @@
+"""Carrying out what compaction plans: merged edges are made, here or by tasks, and no state changes."""

@@ -1,0 +1,1 @@
+"""Setting aside what is damaged, such that all that has a sound path is found."""
