@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from lcstore.maintain.unretire import Unretired, UnretireReport
     from lcstore.manager.manager import CheckpointManager
     from lcstore.manager.random_state import RandomState
-    from lcstore.manager.schedule import FailureRate, Overhead, Schedule, Seconds, Steps
+    from lcstore.manager.schedule import FailureRate, Overhead, Pace, Schedule, Seconds, Steps
     from lcstore.places.below import (
         Tended,
         collect_below,
@@ -135,6 +135,7 @@ __all__ = [
     "NotFiniteWarning",
     "NotFoundError",
     "Overhead",
+    "Pace",
     "Pinned",
     "Policy",
     "RandomState",
@@ -208,6 +209,7 @@ _HOMES: Final = {
     "Listed": "lcstore.index.states",
     "MaintainReport": "lcstore.store.nightly",
     "Overhead": "lcstore.manager.schedule",
+    "Pace": "lcstore.manager.schedule",
     "Policy": "lcstore.track.policy",
     "RandomState": "lcstore.manager.random_state",
     "RemoveReport": "lcstore.maintain.removal",

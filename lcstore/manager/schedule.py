@@ -184,8 +184,9 @@ def schedule_from(every: ScheduleLike) -> Schedule:
         return Seconds(every)
     if not callable(getattr(every, "is_due", None)):
         raise InvalidInputError(
-            "a schedule is a number of steps, a time such as '10min', or one of Steps, Seconds, Overhead and "
-            f"FailureRate, not {every!r:.100}"
+            "a schedule is a number of steps, a time such as '10min', one of Steps, Seconds, Overhead and "
+            "FailureRate, or an object of yours that says is_due(pace), as lcstore.Schedule does; not "
+            f"{every!r:.100}"
         )
     return every
 

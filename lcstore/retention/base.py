@@ -22,10 +22,20 @@ _MORE_IS_BETTER: Final = re.compile(
 class Retention:
     """A retention rule: what is kept. Rules go together with ``|``; what any of them names is kept.
 
+    A program that decides for itself tags what is to stay, for the rule `Tagged`: own classes are refused.
     ``str`` gives the text that `parse_retention` turns into an equal rule.
     """
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        """Refuse rules of users: nothing would ask them, and states that they name would go."""
+        if cls.__module__.partition(".")[0] != "lcstore":
+            raise InvalidInputError(
+                f"{cls.__name__} would be asked by nobody: a rule has to name the same states again once "
+                "others are gone. Tag what your program wants kept, as in store.tag('eval-500', 500), and "
+                "keep it with the rule Tagged('eval-*')"
+            )
 
     @property
     def parts(self) -> tuple[Retention, ...]:

@@ -28,6 +28,9 @@ READ_ONLY: Final = CACHES | ARCHIVES | WEB | _OTHERS_READ
 #: Targets of this machine.
 HERE: Final = frozenset(["file", "local", "memory"])
 
+#: What a class that lcstore does not know sets to True if one request publishes a whole object, durably.
+SAYS_WHOLE: Final = "puts_whole_objects"
+
 _INSTEAD: Final = "`lcstore cp` copies it to a folder or a bucket, which can be written to"
 
 
@@ -79,12 +82,13 @@ def traits_of(fs: Any, *, read_only: str | None = None) -> Traits:
     target = target_of(fs)
     names = {target.protocol} if isinstance(target.protocol, str) else set(target.protocol)
     module = type(target).__module__.partition(".")[0]
-    whole = bool(names & OBJECT_STORES)
+    whole = bool(names & OBJECT_STORES) or getattr(target, SAYS_WHOLE, False) is True
     refusal = _refusal(names & READ_ONLY or ({read_only} if read_only else set()))
     if refusal is None and not whole and _renames_by_copying(target):
         refusal = (
             f"{type(target).__name__} renames by copying and deleting, so readers could see half an object; "
-            "write to a folder, a bucket or SFTP"
+            "write to a folder, a bucket or SFTP. A class of yours that publishes an object whole in one "
+            f"request says so: {SAYS_WHOLE} = True"
         )
     return Traits(
         whole=whole,

@@ -1,5 +1,9 @@
-"""For testing a backend: a suite of what every backend promises, and a backend that fails on purpose."""
+"""For tests: a suite of what every backend promises, one in memory, and one that fails on purpose.
 
+`lcstore.open` and `CheckpointManager` take a backend in the place of a URL.
+"""
+
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.conformance import BackendConformance, CheckFailedError, Finding, checks, run
 from lcstore.testing.faults import (
     Crash,
@@ -18,6 +22,7 @@ __all__ = [
     "Fault",
     "FaultBackend",
     "Finding",
+    "MemoryBackend",
     "Operation",
     "Point",
     "checks",

@@ -182,8 +182,9 @@ def _check_rule(glob: object, rule: object) -> None:
     if isinstance(rule, Mapping):
         if not rule or not set(rule) <= SAID:
             raise InvalidInputError(
-                f"rule {glob!r} gives {sorted(rule)}; it gives an 'error' or a 'row_error', or is a role, "
-                f"as in {{{glob!r}: 'plain'}}"
+                f"rule {glob!r} gives {sorted(rule)}; it gives an 'error', in intervals between saves, or a "
+                f"'row_error', or is a role, as in {{{glob!r}: 'plain'}}. An absolute bound is for the codec "
+                "alone, LCCodec(max_error=0.01): no store has one"
             )
         for name, error in rule.items():
             _check_error(name, error)

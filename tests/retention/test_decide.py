@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from retained import saves, steps_of
 
+import lcstore
 from lcstore.errors import InvalidInputError
 from lcstore.retention.candidates import Candidate
 from lcstore.retention.choice import decide
@@ -360,3 +361,11 @@ def test_values():
     assert EveryNSeconds("6h") == EveryNSeconds(21600.0)
     assert Budget("10GB") == Budget(10**10) != Budget("10GiB")
     assert len({LatestN(1), LatestN(1), LatestN(2), EveryNSteps(1), ExactOnly(LatestN(1)), Tagged("a")}) == 5
+
+
+def test_a_rule_of_a_users_own_is_refused_where_it_is_written():
+    """It was taken and asked by nobody, and the states that it named went."""
+    with pytest.raises(InvalidInputError, match=r"EvalSteps would be asked by nobody.*Tagged\('eval-\*'\)"):
+
+        class EvalSteps(lcstore.Retention):
+            pass

@@ -300,6 +300,18 @@ def test_a_target_that_renames_by_copying_is_only_read(tmp_path, wrapped):
     assert os.listdir(tmp_path) == ["x"]
 
 
+def test_a_class_that_says_that_it_puts_whole_objects_is_written_to_as_a_bucket(tmp_path):
+    with pytest.raises(InvalidInputError, match="says so: puts_whole_objects = True"):
+        FsspecBackend(Copying(), str(tmp_path)).put("x", b"x")
+
+    class Whole(Copying):
+        puts_whole_objects = True
+
+    backend = FsspecBackend(Whole(), str(tmp_path))
+    backend.put("x", b"x")
+    assert (backend.get("x"), backend.durable) == (b"x", True)
+
+
 def test_a_folder_of_a_bucket_is_written_as_the_bucket_is(root):
     bucket = Flaky("s3")
     backend = FsspecBackend(DirFileSystem(root, bucket), "run")
