@@ -84,6 +84,11 @@ def storage_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(f"uint{8 * dtype.itemsize}") if name in _ML_NAMES else dtype
 
 
+def clear(values: Array) -> None:
+    """Set all bits of ``values[n]`` to zero. Not every dtype has a 0: float8_e8m0fnu makes it NaN."""
+    values.view(np.uint8)[:] = 0
+
+
 def pattern_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the signed integers that bit patterns of `dtype` are taken as, to be added to.
 

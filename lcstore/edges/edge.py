@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.dtypes import dtype_from_name
+from lcstore.dtypes import clear, dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName, Effect, by_array
 from lcstore.edges.blocks import reader, sums
@@ -146,7 +146,7 @@ class Edge:
 
 def _clear(pieces: PieceColumns, low: int, out: Array) -> None:
     for first, behind in pieces.within(low, low + out.size).runs():
-        out[first - low : behind - low] = 0
+        clear(out[first - low : behind - low])
 
 
 def composed_dtype(pool: PoolSpec) -> np.dtype:

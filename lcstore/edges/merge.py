@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.dtypes import clear
 from lcstore.edges.algebra import ArrayName, Effect, Start, by_array, merged
 from lcstore.edges.columns import Columns
 from lcstore.edges.digests import Digests
@@ -169,6 +170,6 @@ def _clear_between(values: Array, pieces: PieceColumns) -> None:
     """Set to zero what lies outside the pieces: other tensors of the chunk, and holes."""
     end = 0
     for low, high in pieces.runs():
-        values[end:low] = 0
+        clear(values[end:low])
         end = high
-    values[end:] = 0
+    clear(values[end:])

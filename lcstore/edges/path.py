@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.dtypes import clear
 from lcstore.edges.algebra import LOST, START, ArrayName, Start, trace
 from lcstore.edges.blocks import blocks as block_places
 from lcstore.edges.deltas import BLOCK, Delta, OnBlock, Step, together
@@ -172,7 +173,7 @@ class Path:
         for low, high in places:
             part = memory[: high - low] if out is None else out[low:high]
             if out is None:
-                part[:] = 0
+                clear(part)
             _run(runs, low, part)
             yield low, part
         self._rooms.append(room)

@@ -10,7 +10,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.coders import format as f
-from lcstore.dtypes import LOSSY_DTYPES, to_float16, working_dtype
+from lcstore.dtypes import LOSSY_DTYPES, clear, to_float16, working_dtype
 from lcstore.errors import CorruptionError
 from lcstore.frames.decode import Levels, Span
 from lcstore.frames.frame import Frame
@@ -164,7 +164,7 @@ def restored(frame: Frame, fill: Filling, out: Array) -> Array:
         The frame does not decode.
     """
     if frame.coder == f.ZERO:
-        out[:] = 0
+        clear(out)
     coded = _zero_spans(frame) if frame.coder == f.ZERO else Levels(frame).spans(0, out.size)
     for span in map(fill.in_order, coded):
         here = out[span.start : span.start + span.levels.size]

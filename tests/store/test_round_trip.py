@@ -11,6 +11,7 @@ from states import differing, leaves, same, tracked
 
 import lcstore
 from lcstore import ClosedError, ConflictError, InvalidInputError, NotFoundError
+from lcstore.dtypes import DTYPE_NAMES, dtype_from_name
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -460,3 +461,26 @@ def test_weights_that_no_grid_held_may_become_of_another_dtype(first):
             store.save(step, {"model": {"weight": value}})
             found = store.restore(step)["model"]["weight"]
             assert (found.dtype, found.tobytes()) == (value.dtype, value.tobytes())
+
+
+@pytest.mark.parametrize("dtype", DTYPE_NAMES)
+def test_every_pattern_of_zeros_comes_back(dtype):
+    """All of a tensor, its beginning, its end: not every dtype has a 0 that all bits of zero stand for."""
+    element = dtype_from_name(dtype)
+    states = []
+    for filled in (slice(0, 0), slice(3, None), slice(0, 5), slice(0, 0)):
+        values = np.zeros(3000 * element.itemsize, np.uint8)
+        values[element.itemsize * 2 :][filled] = 1
+        states.append(
+            {"t": values.view(element), "none": np.zeros(0, element), "k": values[:8].view(np.int64)}
+        )
+    store = lcstore.open(MemoryBackend.fresh(), policy={"**": "plain"})
+    for step, state in enumerate(states):
+        store.save(step, state)
+    found = [store.restore(step) for step in store.steps()]
+    store.compact()
+    found += [store.restore(step) for step in store.steps()]
+    found += [{"t": store.read(step, "t", sel=np.s_[1:2900])} for step in store.steps()]
+    wanted = [*states, *states, *({"t": state["t"][1:2900]} for state in states)]
+    for have, want in zip(found, wanted, strict=True):
+        assert {name: have[name].tobytes() for name in have} == {n: want[n].tobytes() for n in want}
