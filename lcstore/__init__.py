@@ -260,7 +260,7 @@ _METHODS: Final = frozenset((
 ))  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def _loaded(name: str) -> Any:
     if name not in __all__:
         method = {"load": "restore"}.get(name, name)
         hint = f": a store has it, lcstore.open(url).{method}" if method in _METHODS else ""
@@ -273,6 +273,10 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(module), other or name)
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:  # who checks types is to tell of names that are not there
+    __getattr__ = _loaded
 
 
 def __dir__() -> list[str]:

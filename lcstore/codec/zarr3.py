@@ -33,16 +33,21 @@ class LCZarrCodec(ArrayBytesCodec, metaclass=Placed):  # type: ignore[misc,unuse
     def __init__(self, configuration: dict[str, Any] | None = None, **parameters: Any) -> None:
         config = LCCodec(**{**(configuration or {}), **parameters}).get_config()
         usual = LCCodec(config["quantizer"]).get_config() | {"quantizer": "linear"}
-        object.__setattr__(self, "configuration", {k: w for k, w in config.items() if w != usual[k]})
+        kept = {key: value for key, value in config.items() if value != usual[key]}
+        object.__setattr__(self, "configuration", kept or {"quantizer": "linear"})
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.configuration.items())))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LCZarrCodec:
-        """Make the codec from Zarr metadata: an empty configuration is that of ``"linear"``, none is none."""
+        """Make the codec from Zarr metadata. Where nothing says how large errors may be, there are none.
+
+        The grids of a store have an empty configuration. Nobody writes to them in this way, and a frame says
+        what it is to whoever reads.
+        """
         said = data.get("configuration")
-        return cls() if said is None else cls({"quantizer": "linear", **said})
+        return cls({"quantizer": "linear", **said}) if said else cls()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the codec's Zarr metadata."""

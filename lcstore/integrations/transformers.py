@@ -200,8 +200,9 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         if step > state.max_steps:  # Trainer takes a step more where a run that has ended is begun again
             return
         metrics = metrics_of(state.log_history, self._saved)
-        said = {"metrics": metrics, "metadata": config_of(parts["model"])}
-        if self._open().save(step, lambda: state_of(state, **parts), force=force, **said):
+        config = config_of(parts["model"])
+        made = lambda: state_of(state, **parts)  # noqa: E731
+        if self._open().save(step, made, force=force, metrics=metrics, metadata=config):
             self._saved = step
 
     def _remove_folder(self) -> None:

@@ -7,12 +7,13 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias, Unpack
 
 from lcstore.errors import InvalidInputError
 from lcstore.format.labels import At, Run, check_step
+from lcstore.manager.lastsave import LastSave
 from lcstore.manager.meter import Meter
-from lcstore.manager.options import check_options
+from lcstore.manager.options import Labels, RestoreOptions, ResumeOptions, check_labels, check_options
 from lcstore.manager.preemption import Notice
 from lcstore.manager.ranked import is_left_out
 from lcstore.manager.resumed import Resumed
@@ -24,7 +25,7 @@ from lcstore.retention import Retention
 from lcstore.retention.parse import as_rule
 from lcstore.state.containers import makes_state
 from lcstore.storage.backend import Backend
-from lcstore.store.opening import open_store
+from lcstore.store.opening import OpenOptions, open_store
 from lcstore.store.saver import SaveFuture
 from lcstore.store.store import Store
 from lcstore.write.saveinfo import SaveInfo
@@ -33,10 +34,6 @@ _log: Final = logging.getLogger("lcstore")
 
 #: A state, or what returns one: it is called only if the state is saved.
 StateLike: TypeAlias = Any
-#: How much longer a save may take than was measured.
-_SLACK: Final = 1.5
-#: How much longer a save of every bit takes than one of a delta, where none was measured.
-_EXACT_TAKES: Final = 4.0
 
 
 class CheckpointManager:
@@ -64,6 +61,10 @@ class CheckpointManager:
         the manager is made in the main thread.
     preemption_grace
         Seconds from that on until the machine is gone.
+    on_saved
+        Called with what is told of each save that was committed, by the thread of the loop: where `save` or
+        another method of this manager is next called, if it was made in the background. What it raises is
+        raised there.
     options
         Passed on to `lcstore.open`: ``fs`` and ``path`` in the place of `url`, ``policy``,
         ``storage_options``, ``durability`` and so on.
@@ -99,7 +100,8 @@ class CheckpointManager:
         skip_if_busy: bool = False,
         preempted: Callable[[], bool] | None = None,
         preemption_grace: float = 30.0,
-        **options: Any,
+        on_saved: Callable[[SaveInfo], object] | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None:
         if not preemption_grace >= 0:
             raise InvalidInputError(f"preemption_grace is 0 seconds or more, not {preemption_grace!r}")
@@ -109,18 +111,16 @@ class CheckpointManager:
         self.store = open_store(url, **options)
         self._background = background
         self._skips = skip_if_busy
-        self._grace = preemption_grace
+        self._last_save = LastSave(preemption_grace)
         self._meter = Meter()
         self._future: SaveFuture | None = None
-        self._exact: SaveInfo | None = None
-        self._info: SaveInfo | None = None
-        self._resuming = 0.0
+        self._on_saved = on_saved
         self._last: int | None = None
         self._landed: int | None = None
         self._offered: int | None = None
 
         def opened() -> Store:
-            return open_store(url, "r+", **(options | {"grace": None}))  # it is a store by then
+            return open_store(url, **(options | {"mode": "r+", "grace": None}))  # it is a store by then
 
         self._tending = None if rule is None else Tending(opened, rule)
         self._evaluations = Evaluations(self.store, rule)
@@ -155,7 +155,7 @@ class CheckpointManager:
         *,
         metrics: Mapping[str, float] | None = None,
         force: bool = False,
-        **labels: Any,
+        **labels: Unpack[Labels],
     ) -> bool:
         """Save a state if it is due, as `should_save` says; call it after each step.
 
@@ -187,6 +187,7 @@ class CheckpointManager:
             this state was not saved, and the next one goes on from the last commit.
         """
         check_step(step)
+        check_labels(labels)
         if is_left_out(self.store.url):
             return False
         self._offered = step
@@ -217,33 +218,23 @@ class CheckpointManager:
             self._meter.leave(saving=self.store.is_saving)
 
     def _save_last(
-        self, step: int, state: StateLike, metrics: Mapping[str, float] | None, labels: dict[str, Any]
+        self, step: int, state: StateLike, metrics: Mapping[str, float] | None, labels: Labels
     ) -> None:
         """Commit a state before the machine goes."""
         try:
             self.wait_until_finished()
         except Exception as error:  # what is to be saved now is later, and does not stand on that
             _log.warning("the save before the last one failed: %s", error)
-        exact = labels.pop("exact", False) or self._has_time()
-        info = self.store.save(step, state, metrics=metrics, exact=exact, **labels)
+        exact = labels.get("exact", False) or self._last_save.can_be_exact(self._notice.seconds)
+        info = self.store.save(step, state, metrics=metrics, **(labels | {"exact": exact}))
         self._take_in(info)
         self._notice.saved(info)
 
-    def _has_time(self) -> bool:
-        """Return whether every bit of a state can be saved before the machine goes, by what was measured."""
-        if self._exact is not None:
-            seconds = self._exact.seconds["total"]
-        elif self._info is not None:
-            seconds = _EXACT_TAKES * self._info.seconds["total"]
-        else:  # a first save stores every bit anyway, and one after a resume as much as that has read
-            seconds = _EXACT_TAKES * self._resuming
-        return seconds * _SLACK <= self._grace - self._notice.seconds
-
     def _take_in(self, info: SaveInfo) -> None:
         self._landed = info.step
-        if info.kind != "skipped":  # which says nothing of how long a save takes
-            self._info = info
-            self._exact = info if info.exact else self._exact
+        self._last_save.saved(info)
+        if self._on_saved is not None:
+            self._on_saved(info)
 
     # Waiting ---------------------------------------------------------------------------------------------
 
@@ -323,6 +314,9 @@ class CheckpointManager:
             if self._tending is not None and not self._notice.is_given:
                 self._tending.finish()
             self.store.__exit__(kind, error, trace)
+            future = self._future
+            if future is not None and not future.cancelled() and future.exception(0) is None:
+                self._take_in(future.result())
         finally:
             self._notice.stop()
 
@@ -357,13 +351,13 @@ class CheckpointManager:
             return None
         return self.store.best_step(metric, mode)
 
-    def restore(self, step: At = None, **how: Any) -> Any:
+    def restore(self, step: At = None, **how: Unpack[RestoreOptions]) -> Any:
         """Return a state, as `Store.restore` does; the next save does not go on from it."""
         return self.store.restore(step, **how)
 
     # Resuming --------------------------------------------------------------------------------------------
 
-    def resume(self, at: At = None, **how: Any) -> Resumed | None:
+    def resume(self, at: At = None, **how: Unpack[ResumeOptions]) -> Resumed | None:
         """Return a state and go on from it; None where nothing was saved yet, so that the loop begins anew.
 
         It warns (`FallbackWarning`) where the latest is damaged and passed over, or where all are gone.
@@ -393,7 +387,8 @@ class CheckpointManager:
             return None
         began = time.perf_counter()
         state = resume(at)
-        self._resuming, step = time.perf_counter() - began, self.store.step
+        self._last_save.resumed(time.perf_counter() - began)
+        step = self.store.step
         assert step is not None
         self._last = self._landed = step
         self._meter.resumed(step)

@@ -1,12 +1,14 @@
-"""Hints where an argument of a manager does not exist."""
+"""What a manager passes on, and hints where an argument of it does not exist."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
+from lcstore.format.labels import OnCorrupt, Run
+from lcstore.jobs.survey import OnProgress
 from lcstore.store.hints import UNKNOWN
 
 #: What says the same here, by words in names that other tools give it. The first that fits is told.
@@ -21,6 +23,49 @@ _INSTEAD: Final = {
     "dir": "the first one, a path or URL",
     "path": "the first one, a path or URL",
 }
+
+
+class Labels(TypedDict, total=False):
+    """The arguments of `Store.save` that `CheckpointManager.save` passes on."""
+
+    metadata: Mapping[str, Any] | None
+    tags: Sequence[str]
+    exact: bool
+    skip_below: float
+    touched: Mapping[str, Any] | None
+    timeout: float | None
+    on_progress: OnProgress | None
+
+
+class ResumeOptions(TypedDict, total=False):
+    """The arguments of `Store.resume` that `CheckpointManager.resume` passes on."""
+
+    run: Run
+    dtype: str | None
+    like: Any
+    to: str
+    on_progress: OnProgress | None
+
+
+class RestoreOptions(ResumeOptions, total=False):
+    """The arguments of `Store.restore`, but for the state."""
+
+    names: str | Sequence[str] | None
+    on_corrupt: OnCorrupt
+
+
+def check_labels(labels: Labels) -> None:
+    """Refuse labels that a save does not take: with the first that is due, it would be late to say so.
+
+    Raises
+    ------
+    TypeError
+        There is such a label.
+    """
+    known = Labels.__annotations__.keys()
+    for name in labels.keys() - known:
+        near = get_close_matches(name, sorted(known), n=1)
+        raise TypeError(f"a save takes no argument {name!r}" + (f"; it takes {near[0]}=" if near else ""))
 
 
 def check_options(options: Mapping[str, Any], *takers: Callable[..., object]) -> None:

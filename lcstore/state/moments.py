@@ -85,6 +85,8 @@ _BESIDE_AVERAGES: Final = frozenset(
 )
 #: Copies of the parameter itself, which mixed precision keeps beside its moments.
 _COPIES: Final = frozenset({"param", "master_param"})
+#: Steps that were taken.
+_COUNTS: Final = frozenset({"count", "step"})
 #: What optimizers keep that is like the weights themselves.
 LIKE_WEIGHTS: Final = _COPIES | {field for field, role in _ONLY_IN_GROUPS.items() if role == "weights"}
 #: Fields of Adam in Optax, and of other optimizers too (a centered RMSprop): more has to say that it is Adam.
@@ -232,8 +234,8 @@ def _fields(tensors: Sequence[Tensor], groups: set[Name]) -> dict[Name, dict[Com
 
 def _lossy(group: Name, fields: Mapping[Component, int], types: Mapping[Name, str]) -> Set[Component]:
     """Return which fields of a group may be lossy: none where it is not known as a whole."""
-    # Numbers (a step, a rate) are exact anyway, and every optimizer has some.
-    statistics = frozenset(field for field, size in fields.items() if size > 1) - _COPIES
+    # Numbers (a step, a rate) are exact anyway, and every optimizer has some: an ensemble has one a member.
+    statistics = frozenset(field for field, size in fields.items() if size > 1) - _COPIES - _COUNTS
     if statistics == _ADAM_OR_NOT and not _is_adam(group, fields, types):
         return frozenset()
     return _KNOWN.get(statistics, frozenset())

@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from lcstore.durability import NAMED, DurabilityLike, durability_from
 from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
@@ -29,13 +29,29 @@ from lcstore.write.apart import refuse
 
 _log: Final = logging.getLogger("lcstore")
 
-Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
+OpenMode: TypeAlias = Literal["r", "r+", "a", "w-"]
+
+
+class OpenOptions(TypedDict, total=False):
+    """The arguments of `open_store` but for the URL, as others pass them on."""
+
+    mode: OpenMode
+    fs: Any
+    path: str | os.PathLike[str] | None
+    storage_options: Mapping[str, Any] | None
+    policy: PolicyLike | None
+    threads: int | None
+    grace: float | str | None
+    durability: DurabilityLike | None
+    timeout: float | None
+    retries: int | None
+    gpu_memory: int | str
 
 
 @hinted("lcstore.open")
 def open_store(
     url: str | os.PathLike[str] | Backend | None = None,
-    mode: Mode = "a",
+    mode: OpenMode = "a",
     *,
     fs: Any = None,
     path: str | os.PathLike[str] | None = None,
@@ -113,8 +129,8 @@ def open_store(
     >>> store.latest_step() is None  # nothing was saved yet
     True
     """
-    if mode not in get_args(Mode):
-        raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")
+    if mode not in get_args(OpenMode):
+        raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(OpenMode))}")
     if threads is not None and not (isinstance(threads, int) and threads >= 1):
         raise InvalidInputError(f"threads is {threads!r}; it is 1 or more, or None for one per core")
     target = _target(url, fs, path, storage_options)

@@ -57,6 +57,7 @@ def test_a_v2_compressor_keeps_its_bound(values, order):
     ("serializer", "is_exact"),
     [
         ({"name": "lcstore.lc"}, True),
+        ({"name": "lcstore.lc", "configuration": {}}, True),
         (LCZarrCodec(), True),
         ({"name": "lcstore.lc", "configuration": {"quantizer": "lossless"}}, True),
         ({"name": "lcstore.lc", "configuration": {"bits": 8}}, False),

@@ -709,7 +709,7 @@ def test_a_save_that_was_skipped_tells_nothing_of_how_long_one_takes():
     with CheckpointManager(MemoryBackend.fresh(), every=1, background=False) as manager:
         manager.save(1, state(1))
         manager.save(2, state(1), skip_below=0.5)
-        taken = manager._info
+        taken = manager._last_save._any
         assert taken is not None
         assert taken.step == 1
 

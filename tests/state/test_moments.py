@@ -179,6 +179,9 @@ def test_groups_of_optax():
     assert lossy({"opt_state": (ScaleByAdamState(ONE, tree, tree), ())}) == both
     assert lossy({"opt_state": (OrderedDict(count=ONE, mu=tree, nu=tree),)}) == both
     assert lossy({"opt_state": ({"count": 3, "mu": tree, "nu": tree},)}) == both
+    counts = np.arange(10)  # an ensemble by `jax.vmap` has one a member
+    assert lossy({"opt_state": (ScaleByAdamState(counts, tree, tree), ())}) == both
+    assert lossy({"opt_state": ({"count": counts, "mu": tree, "nu": tree},)}) == both
     assert not lossy({"opt_state": ({"mu": tree, "nu": tree}, {"count": 3})})
     assert not lossy({"opt_state": (ScaleByRStdDevWithCountState(ONE, tree, tree),)})
     assert not lossy({"opt_state": ({"mu": tree, "nu": tree},)})
