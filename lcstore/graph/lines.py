@@ -61,6 +61,32 @@ def line_to(graph: Graph, node: str) -> list[NodeName]:
     return [graph.nodes[one] for one in reversed(found) if one not in graph.hidden]
 
 
+def lines_of_runs(graph: Graph, superseded: Container[str] = ()) -> dict[str, str]:
+    """Return by run the one with which its line of training began: itself, or one that it went on from.
+
+    A run that goes on from the end of another continues the line of that. Forks begin lines of their own:
+    what goes on from before an end. Of several that go on from one end the first continues the line where it
+    took the place of the run before; else all are forks, as those of a sweep. Runs are told by their ids.
+    """
+    before, ends, begins = predecessors(graph), dict[str, str](), dict[str, str]()
+    found: dict[str, str] = {}
+    for name in sorted([*graph.nodes.values()], key=_order):
+        begins.setdefault(name.run_id, name.node)
+        ends[name.run_id] = name.node
+    upon: defaultdict[str, list[str]] = defaultdict(list)
+    for run, node in begins.items():
+        if node in before:
+            upon[before[node]].append(run)
+    continued = {
+        runs[0]: graph.nodes[end].run_id
+        for end, runs in upon.items()
+        if ends[graph.nodes[end].run_id] == end and (len(runs) == 1 or end in superseded)
+    }
+    for run in begins:
+        found[run] = found.get(continued.get(run, run), run)
+    return found
+
+
 def came_through(graph: Graph, node: str) -> set[str]:
     """Return the nodes that training went through a node to, hidden ones too."""
     after: defaultdict[str, list[str]] = defaultdict(list)

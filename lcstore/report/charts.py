@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: What a chart shows at the most: bars, points of a line, lines, rows, and metrics.
 MOST_BARS: Final = 96
 MOST_POINTS: Final = 400
-MOST_RUNS: Final = len(SERIES)
+MOST_LINES: Final = len(SERIES)
 MOST_ROWS: Final = 36
 MOST_RATIOS: Final = 20
 MOST_METRICS: Final = 6
@@ -229,8 +229,8 @@ def restore_costs(report: StoreReport) -> list[Figure]:
 
 
 def _by_run(series: Series, title: str, below: str = "", done: str = "given") -> Figure | None:
-    """Return a number of each state over steps, a line for each run; crosses above where no axis holds it."""
-    shown = series.lines[-MOST_RUNS:]
+    """Return a number of each state over steps, line by line of training; crosses where no axis holds it."""
+    shown = series.lines[-MOST_LINES:]
     if not shown:
         return None
     lines = [peaks(line.drawn, lambda point: point[1], MOST_POINTS // len(shown)) for line in shown]
@@ -247,11 +247,11 @@ def _by_run(series: Series, title: str, below: str = "", done: str = "given") ->
         drawn.axes.set_xlabel("step")
         drawn.axes.set_ylabel(below)
     notes = (
-        _left_out(len(shown), len(series.lines), "runs, the last ones"),
+        _left_out(len(shown), len(series.lines), "lines of training, those saved to last,"),
         _thinned(sum(map(len, lines)), sum(len(line.drawn) for line in shown)),
     )
     several = zip(shown, SERIES, strict=False) if len(shown) > 1 else ()
-    legend = {colour: f"run {line.run[0]}" for line, colour in several}
+    legend = {colour: line.name for line, colour in several}
     if odd:
         legend["bad"] = f"x: {'; '.join(series.warnings(shown))}"
     return Figure(title, drawn.svg, series.told(shown, done), " ".join(filter(None, notes)), legend)

@@ -37,6 +37,9 @@ class SavedState:
         By what they are for: see `ROLES`.
     retired
         Whether it was let go of, and is still there.
+    line
+        The id of the run with which the line of training began that it lies on: runs that went on from one
+        another are one line.
     """
 
     step: int
@@ -51,6 +54,7 @@ class SavedState:
     error: float | None
     metrics: dict[str, float]
     retired: bool = False
+    line: str = ""
 
     @property
     def total(self) -> int:

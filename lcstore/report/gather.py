@@ -13,7 +13,7 @@ from lcstore.edges.columns import Columns
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
 from lcstore.graph.graph import Graph
-from lcstore.graph.lines import backwards, predecessors
+from lcstore.graph.lines import backwards, lines_of_runs, predecessors
 from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
 from lcstore.index.resolve import check_run
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lcstore.format.records import NodeRecord
     from lcstore.jobs.survey import OnProgress
     from lcstore.read.statistics import Stats
-    from lcstore.records.reading import ReadRecord, Records
+    from lcstore.records.reading import ReadRecord
     from lcstore.store.store import Store
 
 #: Tensors times states that are looked at, as what they did lies in memory; and so many states at least.
@@ -65,8 +65,8 @@ def gather(store: Store, on_progress: OnProgress | None = None, run: int | str |
     index, forecast = Index(store.backend), None
     if run is not None:
         check_run(index.refresh(full=True), store.url, run)
-    states, stats = saved_states(store, on_progress, index.known)
-    line = line_of(states, index.refresh(full=True), run)
+    states, stats = saved_states(store, on_progress, index)
+    line = line_of(states, index.graph, run)
     seen = tensors_seen(list(_looks(index, line)), len(line))
     if line:
         seen = replace(seen, run=line[-1].run, run_id=line[-1].run_id, beside=_beside(states, line))
@@ -88,27 +88,32 @@ def gather(store: Store, on_progress: OnProgress | None = None, run: int | str |
 
 
 def saved_states(
-    store: Store, on_progress: OnProgress | None = None, known: Records | None = None
+    store: Store, on_progress: OnProgress | None = None, index: Index | None = None
 ) -> tuple[list[SavedState], Stats]:
     """Return the states whose records can be read, in the order of their commits, and the store in numbers.
 
-    Parameters and errors as for `gather`; the records are offered to `known`.
+    Parameters and errors as for `gather`; `index` is listed anew, and offered the records.
     """
-    hidden = {state.node for state in store.states(records=False, retired=True) if state.retired}
-    states: list[SavedState] = []
+    index = index or Index(store.backend)
+    known, states = index.known, list[SavedState]()
 
     def seen(read: ReadRecord[NodeRecord]) -> None:
         if read.record is not None:
             node = keys.parse_node_key(read.key).node
-            states.append(_saved(node, read.record, read.nbytes, retired=node in hidden))
-            if known is not None:
-                known.offer(read.key, read.record, read.nbytes)
+            states.append(_saved(node, read.record, read.nbytes))
+            known.offer(read.key, read.record, read.nbytes)
 
     stats = store.stats(on_progress, seen)
-    return sorted(states, key=lambda state: (state.seq, state.run, state.node)), stats
+    graph = index.refresh(full=True)
+    lines = lines_of_runs(graph, index.marks.superseded)
+    found = (
+        replace(state, retired=state.node in graph.hidden, line=lines.get(state.run_id, state.run_id))
+        for state in states
+    )
+    return sorted(found, key=lambda state: (state.seq, state.run, state.node)), stats
 
 
-def _saved(node: str, record: NodeRecord, nbytes: int, *, retired: bool) -> SavedState:
+def _saved(node: str, record: NodeRecord, nbytes: int) -> SavedState:
     error = None if record.stats.get("exact") else record.stats.get("error")
     return SavedState(
         step=record.step,
@@ -122,7 +127,6 @@ def _saved(node: str, record: NodeRecord, nbytes: int, *, retired: bool) -> Save
         bytes_stored=_by_role(record, nbytes),
         error=None if error is None else float(error),
         metrics=dict(record.metrics),
-        retired=retired,
     )
 
 

@@ -68,15 +68,15 @@ class Plots:
             yield from self._by_run(f"Metric: {printable(name)}", metric(self.states, name))
 
     def _by_run(self, title: str, series: Series, done: str = "given") -> Iterator[str]:
-        """Yield a number of each state over steps, a line for each of the last runs."""
+        """Yield a number of each state over steps, a line for each of the last lines of training."""
         shown = series.lines[-len(_COLOURS) :]
         if len(shown) < len(series.lines):
-            title += f", of the last {len(shown)} of {len(series.lines)} runs"
+            title += f", of the last {len(shown)} of {len(series.lines)} lines"
         warnings = [self._plotille.color(text, fg="red", mode="names") if self.colour else text
                     for text in series.warnings(shown)]  # fmt: skip
         notes = [*warnings, *([series.end(done)] if series.is_over else [])]
         steps = [step for line in shown for step, _ in line.points]
-        lines = {f"run {line.run[0]} ({line.run[1]})": line.drawn for line in shown if line.drawn}
+        lines = {f"{line.name} ({line.runs[-1][1]})": line.drawn for line in shown if line.drawn}
         if lines:
             yield self._drawn(title, lines, "step", lambda number: f"{number:.4g}", notes, steps)
         elif shown:

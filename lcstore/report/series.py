@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,18 +29,26 @@ _LESS_IS_BETTER: Final = re.compile(r"loss|perplexity|ppl\b|error", re.IGNORECAS
 
 @dataclass(frozen=True)
 class Line:
-    """A number of the states of one run.
+    """A number of the states of one line of training.
 
     Attributes
     ----------
-    run
-        Its number and its id.
+    runs
+        Their numbers and ids, of those runs that have it, each going on from the one before.
     points
         In the order of commits; of states that have the number.
     """
 
-    run: tuple[int, str]
+    runs: tuple[tuple[int, str], ...]
     points: tuple[Point, ...]
+
+    @property
+    def name(self) -> str:
+        """Its runs by their numbers: ``run 3``, ``runs 3 to 9, 4 of them``."""
+        (first, _), (last, _), count = self.runs[0], self.runs[-1], len(self.runs)
+        if count == 1:
+            return f"run {first}"
+        return f"runs {first} to {last}" + f", {count} of them" * (count <= last - first)
 
     @property
     def drawn(self) -> list[Point]:
@@ -104,7 +111,7 @@ class Line:
 
 
 class Series:
-    """A number of each state, by runs.
+    """A number of each state, by lines of training.
 
     Parameters
     ----------
@@ -116,7 +123,7 @@ class Series:
     Attributes
     ----------
     lines
-        A line for each run that has it, in the order in which runs began.
+        Those that have it, the one last that has it of the latest state.
     last
         The last of all points; None where there is none.
     is_over
@@ -126,19 +133,20 @@ class Series:
     """
 
     def __init__(self, states: Sequence[SavedState], value: Callable[[SavedState], float | None]) -> None:
-        points: defaultdict[tuple[int, str], list[Point]] = defaultdict(list)
+        points: dict[str, list[tuple[tuple[int, str], Point]]] = {}
         self.last: Point | None = None
-        self.is_over, run = False, (0, "")
+        self.is_over = False
         for state in states:
             number = value(state)
             self.is_over = number is None
             if number is not None:
-                self.last, run = (state.step, number), (state.run, state.run_id)
-                points[run].append(self.last)
-        lines = {run: Line(run, tuple(found)) for run, found in points.items()}
-        self.lines = list(lines.values())
-        self._last_line = lines.get(run)
-        ended = [lines[run].ended, lines[run].before] if lines else [""]
+                self.last, line = (state.step, number), state.line or state.run_id
+                points[line] = points.pop(line, [])  # the last of them
+                points[line].append(((state.run, state.run_id), self.last))
+        columns = (zip(*found, strict=True) for found in points.values())
+        self.lines = [Line(tuple(dict.fromkeys(runs)), tuple(found)) for runs, found in columns]
+        self._last_line = self.lines[-1] if self.lines else None
+        ended = [self._last_line.ended, self._last_line.before] if self._last_line else [""]
         self.ended = ", after ".join(filter(None, ended)) if ended[0] else ""
 
     @property
@@ -147,11 +155,9 @@ class Series:
         return self._last_line.risen if self._last_line else ""
 
     def warnings(self, lines: Sequence[Line]) -> list[str]:
-        """Return what is to be told of odd points of some of the lines; which run, if there are several."""
+        """Return what is to be told of odd points of some of the lines; which runs, if there are several."""
         several = len(self.lines) > 1
-        return [
-            f"run {line.run[0]}: {line.warning}" if several else line.warning for line in lines if line.odd
-        ]
+        return [f"{line.name}: {line.warning}" if several else line.warning for line in lines if line.odd]
 
     def end(self, done: str) -> str:
         """Return what the number is in the end, or with which step it was last given; "" where that is odd.
@@ -175,7 +181,7 @@ class Series:
         if drawn:
             (least, first, one), (most, then, other) = (f(drawn, key=lambda at: at[0]) for f in (min, max))
             span = f"from {least:.4g} to {most:.4g}"
-            runs = (f" of run {line.run[0]}" if len(self.lines) > 1 else "" for line in (one, other))
+            runs = (f" of {line.name}" if len(self.lines) > 1 else "" for line in (one, other))
             if least < most:
                 ends = f"the least at step {first}{next(runs)}, the most at step {then}{next(runs)}"
         said = ["; ".join(filter(None, [span, self.end(done)])), *self.warnings(lines), ends]

@@ -61,11 +61,12 @@ def whole(report: StoreReport) -> str:
 def _gone_wrong(report: StoreReport) -> list[str]:
     """Return which metrics of kept states went wrong, as the loss of a run that diverged.
 
-    Where runs end apart they are those of the run whose layers the report looks at.
+    Where runs end apart they are those of the line of the run whose layers the report looks at.
     """
     seen, states = report.tensors, report.kept
     if seen.beside:
-        states = [state for state in states if state.run_id == seen.run_id]
+        line = next((state.line for state in report.states if state.run_id == seen.run_id), "")
+        states = [state for state in states if state.line == line]
     found = [f"{middle(name, 60)} is {since}" for name, since in wrong_in_the_end(states).items()]
     return [f"Metrics: {_first(found)}."] if found else []
 

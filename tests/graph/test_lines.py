@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.lines import came_through, cut, ends_of_runs, line_to, moved_back, predecessors, up_to
+from lcstore.graph.lines import (
+    came_through,
+    cut,
+    ends_of_runs,
+    line_to,
+    lines_of_runs,
+    moved_back,
+    predecessors,
+    up_to,
+)
 from lcstore.graph.refs import ROOT, EdgeName, NodeName
 
 pytestmark = pytest.mark.once
@@ -57,6 +66,39 @@ def test_what_came_through_a_node_is_what_has_it_in_its_line(history):
         assert came_through(graph, node) == {end for end in lines if node in lines[end] and end != node}
 
 
+def saved(*upon: str | None) -> Graph:
+    """Return nodes n0, n1, ... of runs r0, r1, ..., saved upon these; "+" is of the same run."""
+    nodes: list[NodeName] = []
+    for number, base in enumerate(upon):
+        last = nodes[-1] if nodes else None
+        run = last.run if last and base == "+" else number
+        base = last.node if last and base == "+" else base or ROOT
+        nodes.append(NodeName(number, run, f"r{run}", number, f"n{number}", base, 1))
+    return Graph(nodes)
+
+
+def test_runs_that_went_on_from_the_end_of_another_are_one_line():
+    assert lines_of_runs(saved(None, "n0", "+", "n2", "n3")) == dict.fromkeys(("r0", "r1", "r3", "r4"), "r0")
+    began_anew = lines_of_runs(saved(None, "+", None, "n2"))
+    assert began_anew == {"r0": "r0", "r2": "r2", "r3": "r2"}
+
+
+def test_forks_are_lines_of_their_own():
+    from_the_midst = lines_of_runs(saved(None, "+", "n0", "n2"))
+    assert from_the_midst == {"r0": "r0", "r2": "r2", "r3": "r2"}
+    several_from_the_end = lines_of_runs(saved(None, "n0", "n0", "n2"))
+    assert several_from_the_end == {"r0": "r0", "r1": "r1", "r2": "r2", "r3": "r2"}
+    first_took_its_place = lines_of_runs(saved(None, "n0", "n0", "n1"), {"n0"})
+    assert first_took_its_place == {"r0": "r0", "r1": "r0", "r2": "r2", "r3": "r0"}
+
+
+def test_a_line_goes_on_where_its_states_are_gone():
+    graph = saved(None, "gone", "n1")
+    assert lines_of_runs(graph) == {"r0": "r0", "r1": "r1", "r2": "r1"}
+    graph.came_from = {"n1": "n0"}
+    assert lines_of_runs(graph) == dict.fromkeys(("r0", "r1", "r2"), "r0")
+
+
 def test_nothing_is_said_where_all_is_seen_without_it():
     nodes = [NodeName(10 * i, 1, "r", i, f"n{i}", f"n{i - 1}" if i else ROOT, 1) for i in range(9)]
     graph = Graph(nodes)
@@ -73,6 +115,8 @@ def test_names_that_form_circles_end():
     assert came_through(graph, "n0") == {"n1", "n2"}
     assert set(predecessors(graph)) == {"n0", "n1", "n2"}
     assert cut(graph, {"n1", "n2"}) == {}
+    two = Graph(NodeName(0, i, f"r{i}", i, f"n{i}", f"n{1 - i}", 1) for i in range(2))
+    assert set(lines_of_runs(two)) == {"r0", "r1"}
 
 
 @given(histories(), st.data())

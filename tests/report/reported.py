@@ -37,6 +37,20 @@ def save_run(url: str, saves: int = 12, layers: Layers | None = None, **how: Any
             store.save(10 * count, layers.step(), metrics={"loss": 1 / (count + 1)})
 
 
+def save_resumed(url: str, runs: int = 9, fork: bool = True) -> None:
+    """Save one state with each of some processes, which go on from one another; and a fork of the fifth."""
+    for hour in range(runs):
+        with lcstore.open(url) as store:
+            if hour:
+                store.resume()
+            store.save(hour, {"hour": hour}, metrics={"recall": 0.5 if hour == 2 else 0.9 + hour / 1000})
+    if fork:
+        with lcstore.open(url) as store:
+            store.resume(5)
+            for hour in (6, 7):
+                store.save(hour, {"hour": hour}, metrics={"recall": 0.7})
+
+
 class Parsed(HTMLParser):
     """A page: its elements with their attributes, its text, and whether elements end where they should."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.commands import call
-from reported import Layers, save_run
+from reported import Layers, save_resumed, save_run
 
 import lcstore
 from lcstore.report import extra
@@ -211,6 +211,43 @@ def test_runs_are_told_apart_without_colours(run, tmp_path):
     shown = call("plot", url, "--metric", "loss").stdout.split("Metric: loss")[1]
     assert "a: run 1" in shown
     assert "b: run 2" in shown
+
+
+def test_runs_that_went_on_from_one_another_are_one_line(tmp_path):
+    url = str(tmp_path / "run")
+    save_resumed(url, fork=False)
+    states = json.loads(call("plot", url, "--json").stdout)["states"]
+    assert len({state["run_id"] for state in states}) == 9
+    assert {state["line"] for state in states} == {states[0]["run_id"]}
+    shown = call("plot", url, "--metric", "recall").stdout
+    assert shown.startswith("Metric: recall, by step")
+    assert "run" not in shown
+    *_, least, _, steps = (line.split() for line in shown.splitlines())
+    assert least[0] == "0.5"  # of the third run
+    assert steps[1] == "0"
+
+
+def test_a_fork_of_a_line_of_several_runs_is_a_line_of_its_own(tmp_path):
+    url = str(tmp_path / "run")
+    save_resumed(url)
+    shown = call("plot", url, "--metric", "recall").stdout
+    assert "a: runs 1 to 9 (" in shown
+    assert "b: run 10 (" in shown
+
+
+def test_lines_that_were_saved_to_last_are_drawn(tmp_path):
+    url = str(tmp_path / "run")
+    save_resumed(url, 2, fork=False)
+    for rate in range(5):
+        with lcstore.open(url) as store:
+            store.resume(0)
+            store.save(1, {"hour": rate}, metrics={"recall": 0.1 * rate})
+    with lcstore.open(url) as store:
+        store.resume(1, run=2)
+        store.save(2, {"hour": 2}, metrics={"recall": 0.9})
+    shown = call("plot", url, "--metric", "recall").stdout
+    assert shown.startswith("Metric: recall, of the last 5 of 6 lines, by step")
+    assert "e: runs 1 to 8, 3 of them (" in shown
 
 
 def test_thinning_keeps_ends_and_peaks():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reported import Layers, Parsed, save_run
+from reported import Layers, Parsed, save_resumed, save_run
 
 import lcstore
 from lcstore.errors import ConflictError, LcstoreError
@@ -188,6 +188,32 @@ def test_forks_and_retired_states(run, tmp_path):
     assert "run 2" in found.text
     assert "retired" in found.text
     assert report.forecast is not None
+
+
+def test_a_line_of_several_runs_is_drawn_as_one(tmp_path):
+    url = str(tmp_path / "run")
+    save_resumed(url)
+    _, text = page(url)
+    said = Parsed(text).text
+    assert "runs 1 to 9" in said
+    assert "run 10" in said
+    assert "The least at step 2 of runs 1 to 9, the most at step 8 of runs 1 to 9" in said
+    assert "runs, the last ones" not in said
+
+
+def test_what_went_wrong_is_told_of_the_line_of_the_run(tmp_path):
+    url = str(tmp_path / "run")
+    for hour, loss in enumerate((0.5, float("nan"), float("nan"))):
+        with lcstore.open(url) as store:
+            if hour:
+                store.resume()
+            store.save(hour, {"hour": hour}, metrics={"loss": loss})
+    with lcstore.open(url) as store:
+        store.resume(0)
+        store.save(1, {"hour": 1}, metrics={"loss": 0.4})
+    with lcstore.open(url, "r") as store:
+        told = " ".join(verdict(gather(store, run=3)))
+    assert "Metrics: loss is NaN from step 1 on." in told
 
 
 def test_a_collect_is_advised_only_where_it_may_free_something(run):
