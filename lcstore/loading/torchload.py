@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.errors import InvalidInputError
+from lcstore.loading.morerows import line_for_rows
 from lcstore.state.frameworks import from_host, is_instance, memory_of
 from lcstore.state.names import Name, format_name
 from lcstore.state.torchobjects import is_optimizer, parameters_of
@@ -151,8 +152,10 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
     if said:
         state = f"store.restore(step, to='torch'){''.join(f'[{one!r}]' for one in where)}"
         pairs = [] if wrong or averaged else _other_names(found, here)
-        if pairs or len(surplus) + len(wrong) < len(found):
-            line = _line_for_names(state, pairs, found) if pairs else _line_for_part(state, wrong)
+        rows = line_for_rows(state, [(_shape(found[name]), _shape(here[name])) for name in wrong])
+        if rows or pairs or len(surplus) + len(wrong) < len(found):
+            others = _line_for_names(state, pairs, found) if pairs else _line_for_part(state, wrong)
+            line = rows or others
             said.append(f"{line}, or of store.resume(step, to='torch') where the next save goes on from it")
         raise InvalidInputError("; ".join(said))
     return {

@@ -165,6 +165,40 @@ def test_a_wider_model_is_loaded_in_part_by_the_line_that_the_refusal_gives(save
         assert torch.equal(value, (old if name in fits else new)[name])
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_table_of_more_rows_keeps_those_that_are_saved_by_the_line_that_the_refusal_gives(alone):
+    def made(users):
+        parts = [torch.nn.Embedding(users, 4), torch.nn.Linear(4, users), torch.nn.BatchNorm1d(users)]
+        return torch.nn.Sequential(*parts[: 1 if alone else 3])
+
+    store, step = lcstore.open(MemoryBackend.fresh(), policy="lossless"), 3
+    first, model = made(6), made(8)
+    new = _bits(model)
+    store.save(step, {"model": first})
+    with pytest.raises(lcstore.InvalidInputError, match="to keep the rows that are saved") as caught:
+        store.resume_into(step, {"model": model})
+    assert "strict" not in str(caught.value)
+    (line,) = re.search(r"(saved, here = .* in here\])", str(caught.value)).groups()
+    exec(line, {"store": store, "step": step, "model": model})
+    for name, value in first.state_dict().items():
+        loaded = model.state_dict()[name]
+        many = len(value) if value.dim() else None
+        assert torch.equal(loaded[:many] if many else loaded, value)
+        assert not many or torch.equal(loaded[many:], new[name][many:])
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (8, 5)])
+def test_rows_that_went_or_are_wider_are_no_rows_that_came(shape):
+    def made(*shape):
+        return torch.nn.Sequential(torch.nn.Embedding(*shape), torch.nn.Linear(2, 2))
+
+    store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
+    store.save(0, {"model": made(6, 4)})
+    with pytest.raises(lcstore.InvalidInputError, match=r"no more: .*strict=False") as caught:
+        store.restore_into(0, {"model": made(*shape)})
+    assert "rows" not in str(caught.value)
+
+
 def test_a_model_whose_layers_have_other_names_is_loaded_by_the_line_that_the_refusal_gives():
     def made(*names):
         layers = [torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)]
