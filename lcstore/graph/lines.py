@@ -55,6 +55,26 @@ def nearest(graph: Graph, ends: Iterable[str], wanted: Container[str]) -> dict[s
     return {end: one for end, one in found.items() if one is not None}
 
 
+def ends_of_short_runs(graph: Graph, node: str, most: int) -> Iterator[NodeName]:
+    """Yield the states that runs up to a node went on from, the last first, while each took few commits.
+
+    Parameters
+    ----------
+    graph, node
+        The last state of the last of these runs.
+    most
+        How many commits each of them took at the most. The places of commits tell: what is gone counts too.
+    """
+    end = name = graph.nodes[node]
+    while (before := _before(graph, name, [])) is not None:
+        after, name = name, graph.nodes[before]
+        if not 0 < after.seq - name.seq <= end.seq - name.seq <= most:  # names may form circles
+            return
+        if name.run_id != end.run_id:
+            yield name
+            end = name
+
+
 def line_to(graph: Graph, node: str) -> list[NodeName]:
     """Return what training went through up to a node: itself the last, without nodes that are hidden."""
     found = [node, *backwards(predecessors(graph), node)]

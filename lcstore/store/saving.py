@@ -72,7 +72,7 @@ class Saving(Handle):
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
         self.looks_at_steps = True  #: Whether to say (once) that a step is not above the one before.
-        self._looks_at_wrapping = self._looks_at_values = self._looks_at_sizes = True
+        self._looks_at_wrapping = self._looks_at_values = self._looks_at_sizes = self._looks_at_runs = True
         #: Whether the latest state (of all, or of a run) was resumed: a lower step is a counter's mistake.
         self._counts_on = False
         self.goes_on = True  #: Whether more may be saved; if not, nothing is held for deltas to an anchor.

@@ -18,6 +18,7 @@ from lcstore.read.rebuilding import rebuilt, rebuilt_track, track_from
 from lcstore.state.names import Component
 from lcstore.store.hints import hinting, no_attribute
 from lcstore.store.looking import Looking
+from lcstore.store.restarts import falls_behind, tell_of_restarts
 from lcstore.store.saving import Saving
 from lcstore.store.upkeep import Upkeep
 from lcstore.units import counted
@@ -171,6 +172,9 @@ class Store(Saving, Looking, Upkeep):
         self._writer.stand_on(node.name, track, follows=latest, sound=built.pools is not None)
         self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
+        if self._looks_at_runs and falls_behind(self._index, node, self.policy):
+            self._looks_at_runs = False
+            tell_of_restarts(self.url, node.name.step, self.policy)
         if count := node.record.stats.get("not_finite"):
             bad = f"{counted(int(count), 'tensor')} of weights {'is' if count == 1 else 'are'} not finite"
             warn(
