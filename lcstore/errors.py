@@ -19,6 +19,21 @@
 
 from __future__ import annotations
 
+import errno
+import re
+from typing import Final, Literal, TypeAlias
+
+#: What was asked for and is not there.
+Missing: TypeAlias = Literal["store", "run", "state", "tensor", "tag", "metric"]
+#: Why a target failed, where that is known.
+Reason: TypeAlias = Literal["full", "denied", "read-only", "timeout"]
+
+# What says that a target has no room left, or no more of it for this user.
+FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT])
+# What servers answer with to whom they do not let in; and what clients call that number.
+_DENIED: Final = (401, 403)
+_STATUS: Final = ("status", "status_code", "code")
+
 
 class LcstoreError(Exception):
     """Base of every error that lcstore raises on purpose.
@@ -31,6 +46,11 @@ class LcstoreError(Exception):
         The stored object concerned, as a path relative to the store's root.
     step
         The training step concerned.
+
+    Attributes
+    ----------
+    next
+        The command to run next, where the message names one; words in capitals stand for what you know.
     """
 
     kind = "error"
@@ -41,16 +61,22 @@ class LcstoreError(Exception):
         self.key = key
         self.step = step
 
+    @property
+    def next(self) -> str | None:
+        """The command to run next, where the message names one; words in capitals stand for what you know."""
+        found = re.search(r"`(lcstore [^`]+)`", self.message)
+        return None if found is None else found[1]
+
     def __str__(self) -> str:
         parts = [self.message]
-        if self.step is not None:
+        if self.step is not None and not re.search(rf"\b(step|state) {self.step}\b", self.message):
             parts.append(f"step {self.step}")
         if self.key is not None:
             parts.append(f"object {self.key!r}")
         return parts[0] if len(parts) == 1 else f"{parts[0]} [{', '.join(parts[1:])}]"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.key, self.step))
+        return (_rebuild, (type(self), self.message, self.key, self.step), self.__dict__)
 
 
 def _rebuild(cls: type[LcstoreError], message: str, key: str | None, step: int | None) -> LcstoreError:
@@ -58,9 +84,24 @@ def _rebuild(cls: type[LcstoreError], message: str, key: str | None, step: int |
 
 
 class NotFoundError(LcstoreError, KeyError):
-    """The step, tensor, tag or object asked for does not exist."""
+    """The step, tensor, tag or object asked for does not exist.
+
+    ``missing`` says what of: ``"store"``, ``"run"``, ``"state"``, ``"tensor"`` (a name in the state `step`),
+    ``"tag"`` (to be taken away) or ``"metric"``. None: something else, as a file or a stored object.
+    """
 
     kind = "not-found"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        step: int | None = None,
+        missing: Missing | None = None,
+    ) -> None:
+        super().__init__(message, key=key, step=step)
+        self.missing = missing
 
 
 class InvalidInputError(LcstoreError, ValueError):
@@ -103,13 +144,35 @@ class StorageError(LcstoreError):
     """The storage target failed. ``outcome_unknown`` is true where a write may or may not have landed.
 
     ``gave_up`` is true where the target was asked as long, or as often, as it may be (`timeout`, `retries`);
-    ``volatile`` where what was written can be read, but may not outlive a power cut.
+    ``volatile`` where what was written can be read, but may not outlive a power cut. ``reason`` says why it
+    failed, where that is known: ``"full"``, ``"denied"``, ``"read-only"`` or ``"timeout"``.
     """
 
     kind = "storage"
     outcome_unknown = False
     gave_up = False
     volatile = False
+
+    def __init__(
+        self, message: str, *, key: str | None = None, step: int | None = None, reason: Reason | None = None
+    ) -> None:
+        super().__init__(message, key=key, step=step)
+        self._reason = reason
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it failed, where that is known: as was said, or by what caused it."""
+        error: BaseException | None = self
+        while error is not None:
+            found = error._reason if isinstance(error, StorageError) else reason_of(error)
+            if found is not None:
+                return found
+            error = error.__cause__
+        return None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Causes do not come along.
+        return (*super().__reduce__()[:2], self.__dict__ | {"_reason": self.reason})
 
 
 class UnknownOutcomeError(StorageError):
@@ -129,6 +192,19 @@ class ClosedError(LcstoreError):
     """The handle was closed."""
 
     kind = "closed"
+
+
+def reason_of(error: BaseException) -> Reason | None:
+    """Return why a target failed by what its client raised; None where that does not say."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in FULL:
+        return "full"
+    if number == errno.EROFS:
+        return "read-only"
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    refused = any(getattr(error, name, None) in _DENIED for name in _STATUS)
+    return "denied" if refused or isinstance(error, PermissionError) else None
 
 
 class UnrecognisedWarning(UserWarning):

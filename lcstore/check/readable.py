@@ -121,7 +121,7 @@ class Readable:
         """
         self.listing = Listing.take(self.backend, CHECKING)
         if not any(map(is_own, chain.from_iterable(self.listing.by_folder.values()))):
-            raise NotFoundError(f"there is no store at {self.backend.url}")
+            raise NotFoundError(f"there is no store at {self.backend.url}", missing="store")
         self._store_record()
         self._names()
         self._nodes()

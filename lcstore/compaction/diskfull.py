@@ -27,6 +27,7 @@ def nothing_goes(url: str, key: str | None, *, at_once: bool) -> StorageError:
         f"else there, and collect again; or copy the store to another disk: `lcstore cp {shlex.quote(url)} "
         f"TO`{'' if at_once else dead}",
         key=key,
+        reason="full",
     )
 
 
@@ -39,12 +40,14 @@ def not_all_let_go(url: str, stored: int, wanted: int, key: str | None) -> Stora
             f"else there, or copy the store to another disk, `lcstore cp {shlex.quote(url)} TO`. Where some "
             f"were let go of before, and their run has ended, {_collect(url)} may make room {_ONCE}",
             key=key,
+            reason="full",
         )
     return StorageError(
         f"{stored} of {wanted} are let go of; there is no room on {url} for more records, of 4 KiB each. "
         f"Make room now, then do the same again for the rest. Where the run has ended, {_ONCE}: "
         f"{_collect(url)}",
         key=key,
+        reason="full",
     )
 
 
@@ -54,7 +57,8 @@ def little_room(url: str, free: int, kept_free: int) -> StorageError:
         f"no more edges are added on {url}: {size(free)} are free, and {size(kept_free)} are left for the "
         "next saves and for the records that let go of states. Delete other files there, or copy the store "
         f"to another disk: `lcstore cp {shlex.quote(url)} TO`. Where its run has ended, states can go: "
-        f"`lcstore retain {shlex.quote(url)} --keep latest:3 --apply`, and then, {_ONCE}, {_collect(url)}"
+        f"`lcstore retain {shlex.quote(url)} --keep latest:3 --apply`, and then, {_ONCE}, {_collect(url)}",
+        reason="full",
     )
 
 

@@ -143,7 +143,8 @@ class States:
         if only is not None:
             if at in (only.step, "latest", only.node) or (len(text) > 7 and only.node.startswith(text)):
                 return only
-            raise NotFoundError(f"{only!r} is all that is shown here, and not {text!r:.100}")
+            said = f"{only!r} is all that is shown here, and not {text!r:.100}"
+            raise NotFoundError(said, missing="state")
         listed = self._reader.index.is_listed
         self.look()
         try:

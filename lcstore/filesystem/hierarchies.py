@@ -84,7 +84,7 @@ def _having(reader: Reader, name: Name, names: Sequence[NodeName], listed: bool)
             plain = f"it is a plain value, which history({format_name(name)!r}) gives"
             is_plain = name in node.leaf_places
             said += f": {plain if is_plain else absent(format_name(name), [node], reader.url).message}"
-        raise NotFoundError(said)
+        raise NotFoundError(said, missing="tensor")
     last = found[-1][1]
     other = next((one for one in found if one[1] != last), None)
     if listed and other is not None:

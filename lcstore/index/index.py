@@ -210,7 +210,8 @@ class Index:
         with self._lock:
             found = self.graph.nodes.get(node)
         if found is None:
-            raise NotFoundError(f"node {node} is not there any more; {holds(self.graph, self.backend.url)}")
+            said = f"node {node} is not there any more; {holds(self.graph, self.backend.url)}"
+            raise NotFoundError(said, missing="state")
         return found
 
     # Records --------------------------------------------------------------------------------------------

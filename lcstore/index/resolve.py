@@ -118,7 +118,7 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
         runs = runs_there(graph)
         about = f"; `lcstore ls {quote(url)} --runs` tells of them" * bool(runs)
         raise NotFoundError(
-            f"there is no run {run!r:.100} in {url}; its runs are {runs or 'none yet'}{about}"
+            f"there is no run {run!r:.100} in {url}; its runs are {runs or 'none yet'}{about}", missing="run"
         )
 
 
@@ -151,7 +151,8 @@ def absent(
     retired = _retired(graph, url, bearer, run, is_going)
     where = url if run is None else f"run {run} of {url}"
     there = holds(graph, url, bearers_of_tags(named, graph), at, run)
-    return NotFoundError(f"there is {what} in {where}; {retired}{there}")
+    step = at if isinstance(at, int) else None
+    return NotFoundError(f"there is {what} in {where}; {retired}{there}", step=step, missing="state")
 
 
 def no_store(
@@ -164,10 +165,10 @@ def no_store(
     """
     if lacks := headless(backend):
         said = f"{lacks}; `lcstore verify {quote(backend.url)}` says what is there"
-        return NotFoundError(f"no store can be read at {backend.url}: {said}")
+        return NotFoundError(f"no store can be read at {backend.url}: {said}", missing="store")
     meant = _meant(os.fspath(url), storage_options) if isinstance(url, str | os.PathLike) else ""
     begins = "the first save in mode 'a' creates one" if backend.writable else "check the URL"
-    return NotFoundError(f"there is no store at {backend.url}; {begins}{meant}")
+    return NotFoundError(f"there is no store at {backend.url}; {begins}{meant}", missing="store")
 
 
 def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
@@ -252,7 +253,8 @@ def no_tag(tags: Iterable[str], url: str, name: str) -> NotFoundError:
     """Return the error that says that no state has a tag, and which may have been meant."""
     near = " or ".join(map(repr, get_close_matches(name, sorted(tags), n=2)))
     meant = f"; the nearest is {near}" if near else ""
-    return NotFoundError(f"there is no tag {name!r} in {url}{meant}: `lcstore tag {quote(url)}` lists all")
+    said = f"there is no tag {name!r} in {url}{meant}: `lcstore tag {quote(url)}` lists all"
+    return NotFoundError(said, missing="tag")
 
 
 def _retired(

@@ -32,7 +32,9 @@ def check_deletable(backend: Backend) -> None:
     folder = next(_closed(chain(tops, (one for one in found if not os.path.islink(one)))), "")
     if folder:
         raise StorageError(
-            f"this user may not delete what is in {folder}, so nothing of the store is deleted; its owner may"
+            f"this user may not delete what is in {folder}, so nothing of the store is deleted; "
+            "its owner may",
+            reason="denied",
         )
 
 

@@ -77,7 +77,7 @@ def remove_store(
     """
     own, foreign = _listed(backend)
     if not own:
-        raise NotFoundError(f"there is no store at {backend.url}")
+        raise NotFoundError(f"there is no store at {backend.url}", missing="store")
     check_deletable(backend)
     nodes = [keys.parse_node_key(key) for key in own if key.startswith(f"{keys.NODES}/")]
     steps, at = [name.step for name in nodes], {name.node: name.step for name in nodes}

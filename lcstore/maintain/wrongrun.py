@@ -57,7 +57,8 @@ def retire_run(
         n.node: (f"not after step {after}",) for n in shown if after is not None and n.step <= after
     }
     if len(stays) == len(shown):
-        raise NotFoundError(f"run {latest.run} of {reader.url} has no state after step {after}")
+        said = f"run {latest.run} of {reader.url} has no state after step {after}"
+        raise NotFoundError(said, missing="state")
     stays |= {n.node: ("pinned",) for n in shown if n.node in index.marks.held}
     why = reason or f"run {latest.run} was let go of"
     going = [Retired(n.step, n.node, WHOLE_STATE, why, dry_run) for n in shown if n.node not in stays]

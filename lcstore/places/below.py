@@ -300,7 +300,7 @@ def _each(
     """Do the same to every store, as `call` gives it for a URL and all of them; return what came of each."""
     found = stores_below(os.fspath(url), options, sealed=True)
     if not found:
-        raise NotFoundError(f"there is no store at {url}, nor eight folders below it")
+        raise NotFoundError(f"there is no store at {url}, nor eight folders below it", missing="store")
     found = _without(found, os.fspath(url), leave_out)
     shuffle(found)  # where each night is cut off, all get their turn in the end
     tasks = [_task(what, one, open_backend(one, options), call(one, found)) for one in found]

@@ -134,17 +134,19 @@ def absent(text: str, nodes: Sequence[Node], url: str) -> NotFoundError:
     names = list(dict.fromkeys(name for node in nodes for name in names_of(node)))
     matches = matcher(text) if is_glob(text) else None
     if any(text in leading(name)[:-1] or (matches is not None and matches(name)) for name in names):
-        return NotFoundError(
+        said = (
             f"step {step} holds several values at {text!r}: restore({step}, names={text!r}) gives all of them"
         )
-    if text in nodes[-1].record.metrics:
-        return NotFoundError(
+    elif text in nodes[-1].record.metrics:
+        said = (
             f"{text!r} is no part of the state of step {step}, but a metric of it: of all states, "
             f"[(s.step, s.metrics.get({text!r})) for s in store.states()]"
         )
-    what = "nothing that matches" if is_glob(text) else "no value at"
-    listed = f"`lcstore show {quote(f'{url}@{step}')}` lists all"
-    return NotFoundError(f"step {step} has {what} {text!r}; {_instead(text, names)}: {listed}")
+    else:
+        what = "nothing that matches" if is_glob(text) else "no value at"
+        listed = f"`lcstore show {quote(f'{url}@{step}')}` lists all"
+        said = f"step {step} has {what} {text!r}; {_instead(text, names)}: {listed}"
+    return NotFoundError(said, step=step, missing="tensor")
 
 
 def _instead(text: str, names: Sequence[Name]) -> str:

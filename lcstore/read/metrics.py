@@ -62,7 +62,8 @@ def _best_of(records: Sequence[NodeRecord], metric: str, mode: str, where: str) 
         if metric in known:
             why = f"metric {metric!r} is NaN or infinite at every step{where}"
         others = ", ".join(map(repr, sorted(known - {metric})))
-        raise NotFoundError(f"{why}; there are {others}" if others else f"{why}{', or any' * (not known)}")
+        there = f"; there are {others}" if others else ", or any" * (not known)
+        raise NotFoundError(f"{why}{there}", missing="metric")
     return place
 
 

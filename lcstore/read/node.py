@@ -124,7 +124,8 @@ class Node:
             raise NotFoundError(
                 f"the values of {counted(len(gone), 'tensor')} of this state, {first!r} among them, were let "
                 f"go, or lost to damage. Restore the rest with {rest} (a GLOB on the command line), or into "
-                "these alone"
+                "these alone",
+                missing="tensor",
             )
 
 

@@ -323,10 +323,8 @@ class Snapshot(Mapping[str, Any]):
         """Refuse a retired state that a collector has begun to take away: that is no damage."""
         index = self._reader.index
         if self.node in index.graph.hidden and index.is_going(self.node):
-            raise NotFoundError(
-                f"node {self.node} was retired, and what it needs is being collected: "
-                "it is too late to read it"
-            ) from error
+            said = f"node {self.node} was retired, and what it needs is being collected"
+            raise NotFoundError(f"{said}: it is too late to read it", missing="state") from error
 
     # Keeping and sending ----------------------------------------------------------------------------------
 

@@ -149,7 +149,8 @@ def store_record_at(backend: Backend, key: str) -> StoreRecord:
     try:
         return read_twice(lambda: StoreRecord.from_bytes(read_capped(backend, key, _MAX_STORE_RECORD)))
     except NotFoundError as error:
-        raise NotFoundError(f"there is no store at {backend.url}", key=keys.STORE_KEY) from error
+        said = f"there is no store at {backend.url}"
+        raise NotFoundError(said, key=keys.STORE_KEY, missing="store") from error
 
 
 def kind_of(key: str) -> Kind[Any, Any] | None:

@@ -153,11 +153,18 @@ class Staged:
     @contextmanager
     def named(self) -> Iterator[None]:
         """Name the step in errors that name none yet: a later save may be what raises them."""
-        try:
+        with named(self.step):
             yield
-        except LcstoreError as error:
-            error.step = self.step if error.step is None else error.step
-            raise
+
+
+@contextmanager
+def named(step: int) -> Iterator[None]:
+    """Name a step in errors that name none yet."""
+    try:
+        yield
+    except LcstoreError as error:
+        error.step = step if error.step is None else error.step
+        raise
 
 
 @garbage_waits()

@@ -17,12 +17,14 @@ from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from lcstore.arrays import Buffer
 from lcstore.errors import (
+    FULL,
     CorruptionError,
     InvalidInputError,
     LcstoreError,
     LimitError,
     NotFoundError,
     StorageError,
+    reason_of,
 )
 from lcstore.jobs.deadline import setting, unsized
 from lcstore.limits import MAX_LISTING
@@ -39,8 +41,6 @@ REFUSALS: Final = (
     IsADirectoryError,
     NotImplementedError,
 )
-#: What says that a target has no room left, or no more of it for this user.
-FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT])
 #: Where objects lie for a moment, to tell the time by or to keep room.
 CLOCK: Final = "clock"
 
@@ -304,7 +304,7 @@ def storage_error(verb: str, key: str, error: Exception) -> StorageError:
     said = said_by(error)
     if isinstance(error, OSError) and error.errno == errno.EROFS:
         said = "the file system is read-only: what only reads goes on working, all else once that is mended"
-    return StorageError(f"could not {verb}: {said}", key=key)
+    return StorageError(f"could not {verb}: {said}", key=key, reason=reason_of(error))
 
 
 def as_view(data: Buffer) -> memoryview:

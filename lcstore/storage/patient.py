@@ -16,11 +16,11 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from lcstore.arrays import Buffer
-from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
+from lcstore.errors import FULL, InvalidInputError, StorageError, UnknownOutcomeError
 from lcstore.futures import SafeFuture
 from lcstore.jobs.deadline import deadline, remaining, unsized
 from lcstore.jobs.jobs import REQUESTS
-from lcstore.storage.backend import FULL, REFUSALS, Backend, Leftovers, Names, refusal_of, told_lengths
+from lcstore.storage.backend import REFUSALS, Backend, Leftovers, Names, refusal_of, told_lengths
 from lcstore.storage.wave import ROOM
 
 R = TypeVar("R")
@@ -250,7 +250,7 @@ def no_room(error: StorageError) -> bool:
 
 
 def _gave_up(message: str, what: str, kind: type[StorageError] = StorageError) -> StorageError:
-    error = kind(message, key=what)
+    error = kind(message, key=what, reason="timeout")
     error.gave_up = True
     return error
 

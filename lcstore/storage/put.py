@@ -25,9 +25,9 @@ def put_object(backend: Backend, key: str, data: Buffer) -> None:
     try:
         backend.put(key, data)
     except UnknownOutcomeError as error:
-        failed = StorageError(error.message, key=key)
+        failed = StorageError(error.message, key=key, reason=error.reason)
         failed.gave_up = error.gave_up
-        raise failed from error
+        raise failed from error.__cause__ or error
 
 
 def put_record(backend: Backend, key: str, data: bytes, again: str = _AGAIN) -> None:

@@ -26,6 +26,7 @@ from lcstore.errors import (
     NotFoundError,
     StorageError,
     UnknownOutcomeError,
+    reason_of,
 )
 from lcstore.jobs.deadline import remaining
 from lcstore.storage.backend import REFUSALS, BaseBackend, Names, mapped, storage_error
@@ -150,7 +151,7 @@ class FsspecBackend(BaseBackend):
             raise storage_error("write", key, error) from harmless(error)
         except Exception as error:
             message = f"could not write, as far as is known: {said_by(error)}"
-            raise UnknownOutcomeError(message, key=key) from harmless(error)
+            raise UnknownOutcomeError(message, key=key, reason=reason_of(error)) from harmless(error)
 
     def _put_beside(self, key: str, body: bytes) -> None:
         path = self._path(key)

@@ -140,7 +140,7 @@ def open_store(
     try:
         found = read_store_record(backend)
     except NoBucketError as error:
-        raise NotFoundError(f"no store can be at {backend.url}: {error.message}") from error
+        raise NotFoundError(f"no store can be at {backend.url}: {error.message}", missing="store") from error
     except NotFoundError:
         found = None
     except CorruptionError as error:

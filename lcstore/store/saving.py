@@ -25,7 +25,7 @@ from lcstore.jobs.deadline import deadline
 from lcstore.jobs.jobs import telling, threads_behind
 from lcstore.jobs.survey import OnProgress
 from lcstore.layout.layout import Layout
-from lcstore.staging.stage import Staged, stage
+from lcstore.staging.stage import Staged, named, stage
 from lcstore.staging.tiny import tiny_said
 from lcstore.staging.unrecognised import changed_wrapping, not_finite_said, unmet_names
 from lcstore.storage.backend import Backend
@@ -182,7 +182,7 @@ class Saving(Handle):
         {'loss': 1.5}
         """
         step, labels = self._asked(step, metrics, metadata, tags, exact, skip_below, timeout)
-        with self._alone():
+        with self._alone(), named(step):
             started, buffers = time.perf_counter(), self._saver.buffers
             staged = stage(step, state, labels, exact=exact, touched=touched, copy=False, buffers=buffers)
             return self._commit(staged, started, skip_below, timeout, on_progress)
@@ -237,7 +237,7 @@ class Saving(Handle):
         40
         """
         step, labels = self._asked(step, metrics, metadata, tags, exact, skip_below, timeout)
-        with self._saver.turn():
+        with self._saver.turn(), named(step):
             self._check_open()
             started, buffers = time.perf_counter(), self._saver.buffers
             staged = stage(step, state, labels, exact=exact, touched=touched, buffers=buffers)

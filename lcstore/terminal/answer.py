@@ -50,6 +50,14 @@ _SIGNALS = 128
 _OF_STATE = re.compile(r"lcstore://(?P<state>[^/:]*)(?:/.*)?::(?P<store>.+)")
 
 
+def told(
+    kind: str, message: str, next: str | None = None, error: LcstoreError | None = None
+) -> dict[str, Any]:
+    """Return the document that a command prints which fails, perhaps of an error."""
+    about = {name: getattr(error, name, None) for name in ("key", "step", "missing", "reason")}
+    return {"ok": False, "error": {"kind": kind, "message": message} | about | {"next": next}}
+
+
 class Answer:
     """A command's dealings with its store and its user.
 
@@ -111,7 +119,7 @@ class Answer:
             # There is no bucket, or another object is gone: it says so.
             if isinstance(error.__cause__, StorageError) or error.key not in (None, MARKER):
                 raise
-            raise NotFoundError(f"{self.url}: {self._no_store()}") from error
+            raise NotFoundError(f"{self.url}: {self._no_store()}", missing="store") from error
 
     def whole(self, instead: str) -> None:
         """Refuse a URL that names a state, for what is done to a whole store.
@@ -196,8 +204,7 @@ class Answer:
         """Say that a signal has ended the command: on stderr, and in the document if one was asked for."""
         said = "Interrupted. What was stored is not lost: the same command goes on, or begins anew."
         if self.as_json:
-            about = {"kind": "interrupted", "message": said, "key": None, "step": None, "next": None}
-            self.give({"ok": False, "error": about} | self.so_far, ())
+            self.give(told("interrupted", said) | self.so_far, ())
         self.note(said)
 
     def fail(self, error: LcstoreError) -> None:
@@ -212,8 +219,7 @@ class Answer:
         found = re.search(rf"`({re.escape(step)} [^`]+)`", error.message) if step else None
         step = step if found is None else found[1]
         if self.as_json:
-            about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
-            self.give({"ok": False, "error": about | {"next": step or None}}, ())
+            self.give(told(error.kind, error.message, step or None, error), ())
         hint = f" Next: {step}" if step and "`lcstore " not in error.message else ""
         said = " ".join(str(error).split())
         end = "" if said.endswith((".", "?")) else "."

@@ -112,7 +112,7 @@ def check_bests(
     if not some:
         answer.next = f"lcstore ls {answer.quoted}"
         others = ", ".join(map(repr, sorted({*known} - {by.metric})))
-        raise NotFoundError(f"{why}; there are {others}" if others else why)
+        raise NotFoundError(f"{why}; there are {others}" if others else why, missing="metric")
     names = ", ".join(lacking[:_MOST_LACKING]) + ", ..." * (len(lacking) > _MOST_LACKING)
     answer.note(f"{why} of these: {names}")
 

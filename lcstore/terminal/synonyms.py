@@ -12,6 +12,7 @@ from typing import Any, Final
 from typer.core import TyperCommand, TyperGroup
 
 from lcstore.storage.masking import without_secrets
+from lcstore.terminal.answer import told
 
 _WRONG_USAGE: Final = 2
 #: Where the nearest name would mislead.
@@ -108,8 +109,7 @@ def _as_json(wanted: bool, name: str) -> Iterator[None]:
     except Exception as error:
         if wanted and getattr(error, "exit_code", 0) == _WRONG_USAGE and hasattr(error, "format_message"):
             said = without_secrets(error.format_message())
-            about = {"kind": "usage", "message": said, "key": None, "step": None}
-            print(json.dumps({"ok": False, "error": about | {"next": f"lcstore {name} --help"}}, indent=2))
+            print(json.dumps(told("usage", said, f"lcstore {name} --help"), indent=2))
         raise
 
 

@@ -51,7 +51,9 @@ class Saved:
             known = store.steps()
             unknown = sorted(set(steps or ()) - set(known))
             if unknown:
-                raise NotFoundError(f"{os.fspath(url)} has no step {unknown[0]}", step=unknown[0])
+                raise NotFoundError(
+                    f"{os.fspath(url)} has no step {unknown[0]}", step=unknown[0], missing="state"
+                )
             self.steps: list[int] = sorted(steps) if steps is not None else known[-LATEST:]
             infos = [store.info(step) for step in self.steps]
         lossy = [info for info in infos if not info.exact and info.policy not in _GOOD]

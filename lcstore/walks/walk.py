@@ -107,7 +107,8 @@ def _in_line(reader: Reader, at: At, there: Mapping[int, NodeName], last: NodeNa
     if found is None or there.get(found.step) != found:
         raise NotFoundError(
             f"state {at!r:.100} is not among the {len(there)} that led to step {last.step} "
-            f"(node {last.node}): leave `line` out, or name a state after it"
+            f"(node {last.node}): leave `line` out, or name a state after it",
+            missing="state",
         )
     return found
 
@@ -221,7 +222,8 @@ def history(
     def end(given: int) -> None:
         if visited.names and not given:
             last = absent(format_name(where), [walker.node(visited.names[-1])], reader.url)
-            raise NotFoundError(f"none of these {len(visited.names)} states has it: {last.message}")
+            said = f"none of these {len(visited.names)} states has it: {last.message}"
+            raise NotFoundError(said, missing=last.missing)
 
     return Walk(walker, visited, partial(tensors_at, name=where), use, end)
 

@@ -75,7 +75,7 @@ def diff(
                 with answer.store() as another:
                     found = store.diff(a, b, glob, run=run and as_run(run), other=another)
         if glob is not None and not found.tensors and not found.values:
-            raise NotFoundError(f"nothing in either state matches {glob!r}")
+            raise NotFoundError(f"nothing in either state matches {glob!r}", missing="tensor")
         ranked = found.sorted(sort.value)
         differing = [one for one in ranked if one.status != "same"]
         answer.give(_facts(found, ranked[:limit]), _tables(found, differing, limit))

@@ -57,7 +57,8 @@ def _check(states: list[SavedState], metrics: list[str]) -> None:
     known = metric_names(states)
     for name in metrics:
         if name not in known:
-            raise NotFoundError(f"no state has a metric {name!r}; there are: {', '.join(known) or 'none'}")
+            said = f"no state has a metric {name!r}; there are: {', '.join(known) or 'none'}"
+            raise NotFoundError(said, missing="metric")
 
 
 def _draw(states: list[SavedState], metrics: list[str]) -> None:
