@@ -46,11 +46,6 @@ class LcstoreError(Exception):
         The stored object concerned, as a path relative to the store's root.
     step
         The training step concerned.
-
-    Attributes
-    ----------
-    next
-        The command to run next, where the message names one; words in capitals stand for what you know.
     """
 
     kind = "error"
