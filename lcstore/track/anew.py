@@ -25,6 +25,18 @@ _LEAST_WAY: Final = 16
 #: them is no more than its error, but a mask that is made of them would be full. In training none is zero.
 _PRUNED: Final = 16
 
+#: Weights that moved so many times as far as they are large, now and before, have nothing of those before:
+#: drawn anew, or in another order, they moved 1.4 times as far. What grows from zero moves once its size.
+_UNLIKE: Final = 1.2
+
+
+def is_replaced(now: Array, before: Array, moved: float) -> bool:
+    """Return whether weights have nothing of those before: by samples, and how far they moved.
+
+    What a delta leaves of how far they moved would be as large as they are: a mix of the old and the new.
+    """
+    return moved > _UNLIKE * max(samples.rms(now), samples.rms(before))
+
 
 def fall_of(moved: float, now: Array, unit: int, *, leaps: bool) -> int | None:
     """Return by how many octaves weights may fall before they are set anew, by how far they moved.

@@ -19,7 +19,7 @@ from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name
 from lcstore.track import samples, stepsizes
 from lcstore.track import smallrows as rows
-from lcstore.track.anew import FALLEN, fall_of, has_fallen, is_pruned
+from lcstore.track.anew import FALLEN, fall_of, has_fallen, is_pruned, is_replaced
 from lcstore.track.budget import LEAST_ERROR, MOST_ERROR, Budget
 from lcstore.track.held import Held
 from lcstore.track.known import Known
@@ -250,6 +250,8 @@ class _Deciding:
             return set_anew._replace(scale=float(columns.scale[before]))  # what was pruned may come back
         touched = samples.touched(change)
         moved = samples.rms(change if touched is None else change[touched])
+        if touched is None and ranges is None and is_replaced(now, last.sample, moved):
+            return _anew(spec, flat, now, last)
         scale, last = last.follow(float(columns.scale[before]), moved, rows=touched is not None)
         kept = _Choice(
             KEEP,
