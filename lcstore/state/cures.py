@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.errors import InvalidInputError
-from lcstore.state.frameworks import is_instance
+from lcstore.state.frameworks import defined, is_instance
 from lcstore.state.torchtensors import is_shard
 
 #: How many values that cannot be stored a message names.
@@ -120,12 +120,21 @@ def tensor_cure(obj: Any) -> str:
     return f" ({found})"
 
 
+def _is_tree_of_jax(obj: Any) -> bool:
+    """Return whether JAX, if it is there, knows the class of `obj` as a tree."""
+    all_leaves = defined("jax.tree_util", "all_leaves")
+    return all_leaves is not None and not all_leaves([obj])
+
+
 def cure(obj: Any) -> str:
     """Return what to do about an object that a state cannot hold."""
     for module, name, said in _ELSEWHERE:
         if is_instance(obj, module, name):
             return said
-    return next((said for kinds, said in _CURES if isinstance(obj, kinds)), _GENERAL)
+    found = next((said for kinds, said in _CURES if isinstance(obj, kinds)), None)
+    if found is None and _is_tree_of_jax(obj):
+        return "store jax.tree.leaves(x), and jax.tree.unflatten(jax.tree.structure(x), leaves) again"
+    return found or _GENERAL
 
 
 def has_own_cure(obj: Any) -> bool:

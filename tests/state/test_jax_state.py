@@ -191,3 +191,20 @@ def test_a_pytree_comes_back_with_its_types_through_like():
     back = fill_like(abstract, lambda path, leaf: convert_like(values[path], leaf))
     assert jax.tree.structure(back) == jax.tree.structure(state)
     assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), back, state)))
+
+
+def test_a_class_that_jax_knows_as_a_tree_is_refused_with_its_leaves():
+    @jax.tree_util.register_pytree_node_class
+    class Eq:
+        def __init__(self, parts):
+            self.parts = parts
+
+        def tree_flatten(self):
+            return self.parts, None
+
+        @classmethod
+        def tree_unflatten(cls, _, parts):
+            return cls(list(parts))
+
+    with pytest.raises(InvalidInputError, match=r"store jax\.tree\.leaves\(x\), and jax\.tree\.unflatten"):
+        flatten({"eq": Eq([jnp.ones(3)])})
