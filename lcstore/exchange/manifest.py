@@ -15,7 +15,8 @@ from lcstore.state.containers import Structure
 from lcstore.state.frameworks import FRAMEWORKS, HostArray
 from lcstore.state.jaxkeys import WIDTHS
 from lcstore.state.leaves import Leaf, decode_leaf, encode_leaf
-from lcstore.state.tree import unflatten
+from lcstore.state.names import format_name
+from lcstore.state.tree import structure_names, unflatten
 
 #: Under which a file keeps it, beside what is of others.
 ENTRY: Final = "lcstore"
@@ -52,14 +53,17 @@ class Manifest:
     rows: list[Row]
 
     def to_bytes(self) -> bytes:
-        """Return it as JSON."""
+        """Return it as JSON. Its ``values``, by name, are the plain ones, for whoever has no lcstore."""
+        leaves = [encode_leaf(leaf) for leaf in self.leaves]
+        names = map(format_name, structure_names(self.structure)[1])
         return dumps(
             {
                 "format": _FORMAT,
                 "step": self.step,
                 "structure": self.structure,
-                "leaves": [encode_leaf(leaf) for leaf in self.leaves],
+                "leaves": leaves,
                 "tensors": [list(row) for row in self.rows],
+                "values": dict(zip(names, leaves, strict=True)),
             }
         )
 

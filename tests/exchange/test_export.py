@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import lcstore
 from lcstore.exchange.exporting import FORMATS
 from lcstore.exchange.torchfile import write_torch
+from lcstore.storage.memory import MemoryBackend
 
 pytestmark = pytest.mark.unprotected
 
@@ -172,3 +174,13 @@ def test_memory_stays_far_below_the_state(tmp_path, monkeypatch):
         tracemalloc.stop()
     assert report.nbytes == 48 << 20
     assert peak < 24 << 20, peak
+
+
+def test_whoever_has_no_lcstore_finds_plain_values_by_name(tmp_path):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        store.save(7, {"u": np.zeros((4, 4)), "t": 50.5, "run": {"name": "a", "seeds": [1, 2]}})
+        lcstore.export(store.at(7), tmp_path / "one.npz")
+    with np.load(tmp_path / "one.npz") as file:
+        values = json.loads(str(file["__lcstore__"]))["values"]
+    assert values == {"t": 50.5, "run/name": "a", "run/seeds/#0": 1, "run/seeds/#1": 2}
