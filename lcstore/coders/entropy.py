@@ -97,6 +97,7 @@ def encode_levels(
     entropy: str = "auto",
     cache: TableCache | None = None,
     singles: Array | None = None,
+    room: Array | None = None,
 ) -> Coded | None:
     """Code small levels.
 
@@ -112,6 +113,8 @@ def encode_levels(
         Tables of earlier chunks.
     singles
         How often each level occurs, by its byte, where that is known.
+    room
+        ``uint8``: memory for the payload, which is fresh where this is too small.
 
     Returns
     -------
@@ -127,7 +130,7 @@ def encode_levels(
         if trial.per == 1 and singles is not None:
             trial = replace(trial, size=levels.size, counts=singles)
         run = _run_pack if trial.per else _run_runs
-        coded = run(levels, escapes, trial, cache)
+        coded = run(levels, escapes, trial, cache, room)
         if coded is not None:
             return coded
     return None
@@ -264,11 +267,17 @@ def _tokenize(levels: Array, most: int) -> _Tokens | None:
     return None if used < 0 else _Tokens(symbols[:used], extras[:used], counts)
 
 
-def _run_pack(levels: Array, escapes: Array, trial: _Trial, cache: TableCache | None) -> Coded | None:
+def _payload(size: int, room: Array | None) -> Array:
+    return scratch_array(size, np.uint8) if room is None or room.size < size else room[:size]
+
+
+def _run_pack(
+    levels: Array, escapes: Array, trial: _Trial, cache: TableCache | None, room: Array | None
+) -> Coded | None:
     segments = -(-levels.size // (1 << f.SEGMENT))
     streams = 4 if min(levels.size, 1 << f.SEGMENT) // trial.per >= f.FOUR_STREAMS_FROM else 1
     directory = np.zeros((segments, streams + 1), np.uint16)
-    payload = scratch_array(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
+    payload = _payload(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, room)
     bits, per = trial.bits, trial.per
     counts = trial.counts if trial.size == levels.size else _count_symbols(levels, bits, per)
     table = _table(cache, (bits, per), counts)
@@ -288,7 +297,9 @@ def _run_pack(levels: Array, escapes: Array, trial: _Trial, cache: TableCache | 
     )
 
 
-def _run_runs(levels: Array, escapes: Array, trial: _Trial, cache: TableCache | None) -> Coded | None:
+def _run_runs(
+    levels: Array, escapes: Array, trial: _Trial, cache: TableCache | None, room: Array | None
+) -> Coded | None:
     tokens = trial.tokens if trial.size == levels.size else None
     if tokens is None:
         tokens = _tokenize(levels, levels.size // 2 + 4096)
@@ -299,7 +310,7 @@ def _run_runs(levels: Array, escapes: Array, trial: _Trial, cache: TableCache | 
     table = _table(cache, "runs", tokens.counts())
     segments = tokens.segments.size
     directory = np.zeros((segments, 2), np.uint16)
-    payload = scratch_array(4 * tokens.symbols.size + escapes.size * 16 + 64 * segments + 64, np.uint8)
+    payload = _payload(4 * tokens.symbols.size + escapes.size * 16 + 64 * segments + 64, room)
     used = runs.encode_runs(
         *(levels, escapes, 1 << f.SEGMENT, tokens.symbols, tokens.extras, tokens.segments),
         *(table.codes, payload, directory),

@@ -53,13 +53,19 @@ class Valued(NamedTuple):
 
 
 def frame_of_levels(
-    levels: Array, escapes: Array, scales: Array, block: int, integer: np.dtype, cache: TableCache
+    levels: Array,
+    escapes: Array,
+    scales: Array,
+    block: int,
+    integer: np.dtype,
+    cache: TableCache,
+    room: Array | None = None,
 ) -> bytes | None:
     """Make the frame of a chunk of grid deltas; None where all are zero (such a chunk is not stored).
 
-    `scales` has one entry for each `block` elements, a power of two.
+    `scales` has one entry for each `block` elements, a power of two; `room` is as for `encode_levels`.
     """
-    coded = encode_levels(levels, escapes, cache=cache)
+    coded = encode_levels(levels, escapes, cache=cache, room=room)
     if coded is None:
         wide = levels.astype(integer)
         wide[levels == ESCAPE] = escapes

@@ -124,8 +124,16 @@ class Advance:
 
     def frame(self, tables: TableCache) -> bytes | None:
         """Return the frame of what was moved, None where that is nothing. From now on `undo` goes by it."""
-        escapes = self._escapes[: self._escaped]
-        data = frame_of_levels(self._levels, escapes, self._scales, self._block, self.track.dtype, tables)
+        escapes, room = np.split(self._escapes, (self._escaped,))
+        data = frame_of_levels(
+            self._levels,
+            escapes,
+            self._scales,
+            self._block,
+            self.track.dtype,
+            tables,
+            room.view(np.uint8),  # escapes leave most of theirs, which is not to be mapped anew
+        )
         self._undo = partial(apply_delta, data, self.track, -1) if data is not None else _nothing
         self._give_back()
         return data

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lcstore.coders import scratch
+import lcstore
+from lcstore.coders import entropy, scratch
+from lcstore.storage.memory import MemoryBackend
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 18, 1 << 20, (5 << 20) + 3])
@@ -22,3 +24,22 @@ def test_scratch_is_zeros_that_can_be_written_to(size, dtype):
 @pytest.mark.parametrize("nbytes", [1 << 20, (15 << 20) + 4096])
 def test_large_scratch_begins_with_a_large_page(nbytes):
     assert scratch.scratch_array(nbytes, np.uint8).ctypes.data % (2 << 20) == 0
+
+
+@pytest.mark.parametrize("moved", ["all", "few", "far"])
+def test_a_delta_is_coded_to_the_memory_that_its_handle_lends(moved, monkeypatch):
+    rng = np.random.default_rng(0)
+    value = rng.standard_normal((700, 600), np.float32)
+    with lcstore.open(MemoryBackend.fresh(), threads=1) as store:
+        for step in range(3):
+            value += np.float32(1e-3) * rng.standard_normal(value.shape, np.float32)
+            store.save(step, {"model": {"w.weight": value}})
+        if moved == "few":
+            value[::50, :3] += 1e-3
+        else:
+            value += np.float32(1e-3) * rng.standard_normal(value.shape, np.float32)
+        if moved == "far":  # levels that are escaped lie before what they are coded to
+            value[::100] += 5
+        monkeypatch.setattr(entropy, "scratch_array", None)
+        store.save(3, {"model": {"w.weight": value}})
+        assert np.abs(store.restore(3)["model"]["w.weight"] - value).max() < 0.01
