@@ -15,6 +15,7 @@ from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
 from lcstore.compiling.status import OK, SYMBOL, TABLE
 
+_7 = np.uint64(7)
 MAX_BITS = 12
 TABLE_SIZE = 1 << MAX_BITS
 #: In the nibbles of written lengths: a run of zeros, and a repeat of the last length.
@@ -267,16 +268,10 @@ def join_codes(table: Array, sizes: Array, per: int, joined: Array, moves: Array
 @kernel
 def histogram(symbols: Array, counts: Array) -> int:
     """Add how often each symbol of ``uint8`` `symbols` occurs to ``int64[256]`` `counts`."""
-    part = np.zeros((4, 256), np.uint32)  # four tables: equal neighbours do not wait for each other
-    n = symbols.size
-    whole = n & ~3
-    for i in range(0, whole, 4):
-        part[0, symbols[i]] += np.uint32(1)
-        part[1, symbols[i + 1]] += np.uint32(1)
-        part[2, symbols[i + 2]] += np.uint32(1)
-        part[3, symbols[i + 3]] += np.uint32(1)
-    for i in range(whole, n):
-        part[0, symbols[i]] += np.uint32(1)
-    for s in range(256):
-        counts[s] += np.int64(part[0, s]) + part[1, s] + part[2, s] + part[3, s]
+    part = np.zeros((8, 256), np.uint32)  # eight tables: equal neighbours do not wait for each other
+    for i in range(np.uint64(symbols.size)):
+        part[i & _7, symbols[i]] += np.uint32(1)
+    for table in range(8):
+        for s in range(256):
+            counts[s] += np.int64(part[table, s])
     return OK

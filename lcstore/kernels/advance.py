@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.compiling.ints import shift_right, wrap_add, wrap_mul, wrap_sub
+from lcstore.compiling.ints import wrap_add, wrap_mul, wrap_sub
 from lcstore.compiling.jit import kernel
 from lcstore.compiling.status import RANGE, SPACE
 from lcstore.kernels.digest import digest_from, weight
@@ -59,15 +59,13 @@ def _quantize(
     top = kind(0)
     real = state.dtype.type
     bad = False
-    sign_bit = kind(8 * track.itemsize - 1)
     for i in range(state.size):
         scaled = state[i] * by.inverse
         bad |= not (abs(scaled) <= by.limit)
         difference = wrap_sub(kind(np.rint(scaled)), track[i])
         exact = real(real(difference) * by.gain)
         level = kind(exact + np.copysign(by.rounding, exact))
-        sign = shift_right(level, sign_bit)
-        top = kind(top | wrap_sub(kind(level ^ sign), sign))
+        top = kind(top | (level if level >= 0 else wrap_sub(kind(0), level)))
         levels[i] = np.int8(level)
     return kind(-1) if bad else top
 
