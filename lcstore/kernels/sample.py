@@ -109,9 +109,11 @@ def residuals(track: Array, places: Array, unit: float, now: Array, before: Arra
     out
         ``float64[3]``, filled: the sums of ``left * left``, ``moved * moved`` and ``left * moved``.
     """
+    has = np.empty(places.size)  # first: beside sums, few of them would be on their way from memory at once
+    gather(track, places, has)
     error, change, along = 0.0, 0.0, 0.0
-    for i in range(places.size):
-        left = now[i] - np.float64(track[places[i]]) * unit
+    for i in range(has.size):
+        left = now[i] - has[i] * unit
         moved = now[i] - before[i]
         error += left * left
         change += moved * moved
