@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,10 @@ from lcstore.state.frameworks import TARGETS, given_as, of_a_part
 from lcstore.state.names import Name, format_name
 
 
+class _IndexInputError(InvalidInputError, IndexError):
+    """What is asked for lies outside of a tensor: also what numpy's callers look for."""
+
+
 def read_one(state: Resolved, name: Name, sel: Any = (), to: str = "saved") -> Any:
     """Return one tensor (or plain value), or what numpy's index `sel` takes of it, as `given_as` does.
 
@@ -23,7 +29,7 @@ def read_one(state: Resolved, name: Name, sel: Any = (), to: str = "saved") -> A
     NotFoundError
         The state has no such value, or it was let go of.
     InvalidInputError
-        A part of a plain value is asked for.
+        A part of a plain value is asked for, or `sel` does not fit the tensor.
     """
     check_choice("to", to, TARGETS)
     node = state.node
@@ -38,14 +44,27 @@ def read_one(state: Resolved, name: Name, sel: Any = (), to: str = "saved") -> A
             )
         return state.leaves[leaf]
     spec = node.layout.wholes[tensor]
-    window = box_window(spec.shape, sel)
+    with _fitting(name, spec.shape):
+        window = box_window(spec.shape, sel)
     if window is None:
-        found = state.nearby.value(node, tensor, state.values).reshape(spec.shape)[sel]
+        found, rest = state.nearby.value(node, tensor, state.values).reshape(spec.shape), sel
     else:
         box, rest = window
-        found = state.region(tensor, box)[rest]
+        found = state.region(tensor, box)
+    with _fitting(name, spec.shape):
+        found = found[rest]
     whole = isinstance(sel, tuple) and sel == ()
     return given_as(np.asarray(found), spec.framework if whole else of_a_part(spec.framework), to)
+
+
+@contextmanager
+def _fitting(name: Name, shape: tuple[int, ...]) -> Iterator[None]:
+    """Say of which tensor it is that an index does not fit."""
+    try:
+        yield
+    except (IndexError, TypeError, ValueError) as error:
+        message = f"the index does not fit: {format_name(name)!r} has the shape {shape} ({error})"
+        raise _IndexInputError(message) from error
 
 
 def box_window(shape: tuple[int, ...], sel: Any) -> tuple[Box, Any] | None:

@@ -194,7 +194,7 @@ class Looking(Overview):
         NotFoundError
             The state has no such value: the nearest names are given.
         InvalidInputError
-            `sel` is given for a plain value.
+            `sel` is given for a plain value, or does not fit the tensor.
 
         Examples
         --------

@@ -410,3 +410,13 @@ def test_moments_that_do_not_fit_and_change_meanwhile_are_restored(monkeypatch):
             store.save(step, state)
             store.restore(step)
         assert store.verify("restore").ok
+
+
+@pytest.mark.parametrize(
+    "sel", [100, "x", np.s_[::0], np.s_[0, 0, 0], np.s_["a":"b"], np.s_[:2, 8], [1, 8], np.ones(3, bool)]
+)
+def test_an_index_that_does_not_fit_is_told_with_the_shape(store, sel):
+    for read in (partial(store.read, 100), store[100].read):
+        with pytest.raises(InvalidInputError, match=r"'model/w' has the shape \(8, 8\)") as caught:
+            read("model/w", sel)
+        assert isinstance(caught.value, IndexError)  # as numpy has it
