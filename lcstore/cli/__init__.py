@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -21,6 +22,9 @@ def main() -> None:
         if number is not None and signal.getsignal(number) in usual:  # `nohup` ignores one
             with suppress(ValueError):  # only the main thread of a process may
                 signal.signal(number, _end)
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # a daemon has closed it: nobody reads, as of a pipe that is closed
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
     try:
         from lcstore.cli.app import app
 

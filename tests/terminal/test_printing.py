@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -87,3 +88,15 @@ def test_an_answer_that_nobody_reads_is_no_failure(url, command):
     with open(write, "w") as closed:
         done = into(closed, url, command)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell of POSIX closes them")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_daemon_has_closed_what_is_printed_to(url, command):
+    code = shlex.join(
+        [sys.executable, "-c", "from lcstore.cli import main; main()", command[0], url, *command[1:]]
+    )
+    done = subprocess.run(["sh", "-c", f"{code} >&-"], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    wrong = code.replace(shlex.quote(url), shlex.quote(url + "/nothing"))
+    assert subprocess.run(["sh", "-c", f"{wrong} >&- 2>&-"], check=False).returncode == 1
