@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import logging
 import math
+import pickle
 import re
 import threading
 import time
@@ -96,6 +98,17 @@ def test_retries_are_bounded():
         PatientBackend(faulty, Patience(20.0, 2)).put("a", b"a")
     assert caught.value.gave_up
     assert len(faulty.log) == 3
+
+
+def test_what_an_error_says_besides_goes_along_to_another_process():
+    error = UnknownOutcomeError("no answer", key="a", step=3)
+    error.gave_up = error.volatile = True
+    error.add_note("of a pool")
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is UnknownOutcomeError
+        assert str(other) == str(error)
+        assert vars(other) == vars(error)
+        assert other.outcome_unknown
 
 
 def test_no_answer_is_an_error_in_time(silent):
