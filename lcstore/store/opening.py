@@ -88,6 +88,8 @@ def open_store(
         ``balanced`` for a run that begins.
     threads
         Threads to code with. By default one per core, and no more than four for saves in the background.
+        These, and up to 32 that wait for the target, are begun when they are needed, and stay until the
+        handle is closed. So close handles that are not in use where a process has hundreds of stores.
     grace
         For a store that is created now: how long collecting waits at least between condemning and deleting.
         ``"24h"``, or seconds; a day by default. It must be longer than the longest save and restore.
