@@ -165,20 +165,28 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
 
 
 def _other_names(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the names that went and came, each with the other, where their shapes agree one by one."""
+    """Return the names that went and came, each with the other, where their shapes agree one by one.
+
+    Behind prefixes of wrappers a name may be here under another place in the order: then order tells nothing.
+    """
     went, came = [name for name in saved if name not in here], [name for name in here if name not in saved]
     alike = [_shape(saved[name]) for name in went] == [_shape(here[name]) for name in came]
-    return [*zip(went, came, strict=True)] if alike else []
+    pairs = [*zip(went, came, strict=True)] if alike else []
+    known = {*map(bare, here)}
+    crossed = any(bare(old) in known and bare(old) != bare(new) for old, new in pairs)
+    return [] if crossed else pairs
 
 
 def _line_for_names(state: str, pairs: Sequence[tuple[str, str]], saved: Mapping[str, Any]) -> str:
     """Return what loads a module of which layers have other names now: by the order of those."""
     may_be = ", ".join(f"{old!r} may be {new!r}" for old, new in pairs[:SHOWN])
+    more = f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else ""
     return (
-        f"{'all' if len(pairs) == len(saved) else 'their'} shapes agree, one by one: {may_be}. If these are "
-        f"the same layers by other names: saved = {state}; new = iter([name for name in model.state_dict() "
-        "if name not in saved]); model.load_state_dict(dict(zip([name if name in model.state_dict() else "
-        "next(new) for name in saved], saved.values())))"
+        f"{'all' if len(pairs) == len(saved) else 'their'} shapes agree, one by one: {may_be}{more}. If "
+        f"these are the same layers by other names, all of which this prints: saved = {state}; new = iter("
+        "[name for name in model.state_dict() if name not in saved]); names = [name if name in "
+        "model.state_dict() else next(new) for name in saved]; print(dict(zip(saved, names))); "
+        "model.load_state_dict(dict(zip(names, saved.values())))"
     )
 
 
