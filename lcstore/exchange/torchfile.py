@@ -19,6 +19,13 @@ from lcstore.exchange.outgoing import Outgoing
 
 #: What torch says that it met and does not take for data.
 REFUSED: Final = re.compile(r"(?:GLOBAL|global|class) [`']?([\w.]+)")
+#: What torch's reader of data says of the first thing in a pickle of protocol 4 or above: it knows less.
+_LATER: Final = "Unsupported operand 149"
+#: How files of torch begin ...
+_ZIP: Final = b"PK\x03\x04"
+#: ... and what is among the first bytes of those that it wrote before 1.6.
+_MAGIC: Final = b"l\xfc\x9cF\xf9 j\xa8P\x19"
+_HEAD: Final = 32
 
 #: Bytes that are read at a time to check them.
 _AT_ONCE: Final = 1 << 20
@@ -53,7 +60,7 @@ def read_torch(path: str, where: str) -> Checkpoint:
     Raises
     ------
     InvalidInputError
-        It holds objects that are no data.
+        It holds objects that are no data, or torch does not read its pickle as data.
     CorruptionError
         It is no such file, or damaged.
     """
@@ -86,6 +93,12 @@ def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
             found = REFUSED.search(said)
             if found is not None:
                 raise refusal(found[1], where) from error
+            if _LATER in said and _is_of_torch(file):
+                raise InvalidInputError(
+                    f"{where} was saved with pickle_protocol=4 or above, which torch reads only where code "
+                    "that a file names may run, and nothing is run here. If you trust it: torch.save(torch."
+                    "load(FILE, weights_only=False), ANOTHER), and give that one"
+                ) from error
             raise CorruptionError(f"{where} is no file of torch.save, or damaged: {_brief(said)}") from error
         except Exception as error:  # torch raises many kinds of what is no file of its own
             said = _brief(str(error)) or "it ends too early"
@@ -93,9 +106,18 @@ def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
             raise CorruptionError(message) from error
 
 
+def _is_of_torch(file: str | IO[bytes]) -> bool:
+    """Return whether a file begins as ``torch.save`` has one begin; other pickles do not."""
+    with open(file, "rb") if isinstance(file, str) else nullcontext(file) as data:
+        data.seek(0)
+        head = data.read(_HEAD)
+    return head.startswith(_ZIP) or _MAGIC in head
+
+
 def _brief(said: str) -> str:
-    """Return the first line of what torch says, cut between words."""
-    return shorten(said.strip().split("\n", 1)[0], _MOST_SAID, placeholder=" ...")
+    """Return the first line of the reason that torch gives, or of all that it says; cut between words."""
+    reason = said.rpartition("WeightsUnpickler error:")[2].strip()
+    return shorten(reason.split("\n", 1)[0], _MOST_SAID, placeholder=" ...")
 
 
 def _load(torch: Any, file: str | IO[bytes]) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from states import same
 
 import lcstore
+from lcstore.exchange.opaque import read_data
 from lcstore.exchange.torchfile import _brief, read_torch
 
 torch = pytest.importorskip("torch")
@@ -134,6 +135,18 @@ def test_other_files_are_none(tmp_path):
         assert len(str(caught.value)) < 600
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_a_sound_file_of_a_later_protocol_is_not_called_damaged(tmp_path, zipped, protocol):
+    how = {"pickle_protocol": protocol, "_use_new_zipfile_serialization": zipped}
+    torch.save({"w": torch.ones(3)}, tmp_path / "old.pt", **how)
+    with pytest.raises(lcstore.InvalidInputError, match=r"old.pt .*pickle_protocol=4 .*weights_only=False"):
+        load(tmp_path / "old.pt", tmp_path)
+    with pytest.raises(lcstore.InvalidInputError, match=r"old.pt .*pickle_protocol=4 "):
+        read_data(str(tmp_path / "old.pt"), "old.pt")
+
+
 def test_an_ending_is_overruled_by_a_format(tmp_path):
     torch.save({"w": torch.ones(3)}, tmp_path / "state.tar")
     assert same(load(tmp_path / "state.tar", tmp_path, format="torch"), {"w": torch.ones(3)})
@@ -144,6 +157,7 @@ def test_what_torch_says_of_a_damaged_file_is_cut_between_words():
     assert len(said) <= 300
     assert said.rpartition(" ...")[0].split()[-1] in ("it", "was", "transferred", "incorrectly,", "something")
     assert _brief(" short\nmore") == "short"
+    assert _brief("Weights only load failed.\nFile it: WeightsUnpickler error: \n\nwhy\n\nDocs") == "why"
 
 
 def test_a_flipped_byte_anywhere_in_a_file_is_met(tmp_path):
