@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from threading import Lock
@@ -17,7 +16,7 @@ from lcstore.errors import (
 from lcstore.format import keys
 from lcstore.index.aside import set_aside
 from lcstore.storage.backend import Backend, read_twice, told_lengths
-from lcstore.storage.finding import OWN
+from lcstore.storage.finding import files_alone
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.patient import PatientBackend, no_room
 from lcstore.storage.put import put_record
@@ -124,12 +123,8 @@ def check_new(source: Backend, target: Backend) -> None:
     may be those of stores that lie in this one, which are copied first.
     """
     inner = target.inner if isinstance(target, PatientBackend) else target
-    if not isinstance(inner, LocalBackend) or not os.path.isdir(inner.root):
-        return
-    with os.scandir(inner.root) as found:
-        there = {one.name: one.is_file() for one in found}
-    others = sorted(name for name, is_file in there.items() if is_file and name[0] != ".")
-    if others and there.keys().isdisjoint({keys.STORE_KEY, *OWN}):
+    others = files_alone(inner.root) if isinstance(inner, LocalBackend) else []
+    if others:
         place = f"{target.url.rstrip('/')}/{source.url.rstrip('/').rpartition('/')[2]}"
         raise InvalidInputError(
             f"{target.url} holds other files, such as {others[0]!r}, and no store: copy to a place that is "

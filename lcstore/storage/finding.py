@@ -138,6 +138,19 @@ def stores_inside(
         return _named(url, root, islice(walk(look, root, LEVELS, LOOKS, own=own), most))
 
 
+def files_alone(folder: str) -> list[str]:
+    """Return the names of the files in a folder of this machine, in order, where nothing there is of a store.
+
+    None are told where something is, if it is the beginning of a copy, whose data come first; nor of a folder
+    that cannot be looked into. The name of a folder says nothing: many projects have one called ``data``.
+    """
+    found = _local(folder) or _NOTHING
+    begun = (_local(f"{folder}/{_DATA}") or _NOTHING).folders if _DATA in found.folders else []
+    if _is_store(_local, folder, found) or any(map(_EDGE.fullmatch, begun)):
+        return []
+    return sorted(name for name in found.files if name[0] != ".")
+
+
 def _named(url: str, root: str, found: Iterator[str]) -> list[str]:
     """Return the URLs of folders at or below that of a URL, in order."""
     start, before = len(root.rstrip("/")), url.rstrip("/")

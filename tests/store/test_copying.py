@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -101,6 +103,36 @@ def test_no_copy_is_spread_among_other_files(tmp_path, source):
     for _ in range(2):  # a disk that was just formatted is empty; and a copy goes on beside what came since
         lcstore.copy(source, stick)
         (stick / "photo.jpg").touch()
+
+
+@pytest.mark.parametrize("name", ["data", "nodes", "copies"])
+def test_folders_that_only_have_the_name_of_one_of_a_store_are_no_beginning_of_a_copy(tmp_path, source, name):
+    place = tmp_path / "project"
+    (place / name / "raw").mkdir(parents=True)
+    (place / name / "raw" / "x.csv").touch()
+    (place / "README.md").touch()
+    with pytest.raises(InvalidInputError, match=r"holds other files, such as 'README.md'"):
+        lcstore.copy(source, place)
+    assert {one.name for one in place.iterdir()} == {name, "README.md"}
+
+
+def test_a_copy_that_was_begun_goes_on_beside_what_came_since(tmp_path, source):
+    place = LocalBackend(tmp_path / "begun")
+    with pytest.raises(Crash):
+        lcstore.copy(source, FaultBackend(place, {40: "crash_before"}))
+    assert not place.list("nodes")
+    (tmp_path / "begun" / "photo.jpg").touch()
+    lcstore.copy(source, place)
+    assert values(place).keys() == values(source).keys()
+
+
+def test_a_target_that_may_not_be_listed_is_told_as_a_problem_of_its_storage(tmp_path, source, monkeypatch):
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(StorageError, match="Permission denied"):
+        lcstore.copy(source, tmp_path)
 
 
 def test_what_is_no_part_of_the_store_stays(tmp_path, source):
