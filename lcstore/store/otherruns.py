@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -32,7 +33,8 @@ class OtherRuns:
         self._commits, self._looked = 0, 0.0
         #: The ids of its own runs: one that was rewound begins another.
         self._own: set[str] = set()
-        #: The last states of other runs, as of the first commit; None once they were told of.
+        #: The last states of other runs, as of the first commit, those too that were let go of and may be
+        #: brought back; None once they were told of.
         self._others: dict[str, NodeName] | None = {}
         self._looks_at_rank = True
 
@@ -50,8 +52,9 @@ class OtherRuns:
         self._own.add(head.run_id)
         self._look_at_rank()
         if self._commits == 1:
-            self._others, self._looked = self._last_states(), time.time()
-            if anew and self._others:
+            there = [*self._index.graph.nodes.values()]
+            self._others, self._looked = self._last_of_each(there), time.time()
+            if anew and self._states():
                 self._tell_of_those_before(head)
         elif self._others is not None and (
             self._commits.bit_count() == 1 or abs(time.time() - self._looked) >= _LOOKS_EACH
@@ -62,13 +65,12 @@ class OtherRuns:
                 self._look_for_new(head, self._others)
 
     def _states(self) -> list[NodeName]:
-        """Return the states of other runs, as of the last listing, the last ones last."""
+        """Return the states of other runs, as of the last listing."""
         # By the id: two handles that begin at the same time may take the same number.
-        there = (name for name in self._index.graph.shown() if name.run_id not in self._own)
-        return sorted(there, key=lambda name: name.order)
+        return [name for name in self._index.graph.shown() if name.run_id not in self._own]
 
-    def _last_states(self) -> dict[str, NodeName]:
-        return {name.run_id: name for name in self._states()}
+    def _last_of_each(self, states: Iterable[NodeName]) -> dict[str, NodeName]:
+        return {name.run_id: name for name in sorted(states, key=lambda name: name.order)}
 
     def _tell_of_those_before(self, head: NodeName) -> None:
         steps = [name.step for name in self._states()]
@@ -80,7 +82,7 @@ class OtherRuns:
         )
 
     def _look_for_new(self, head: NodeName, before: dict[str, NodeName]) -> None:
-        for run, other in self._last_states().items():
+        for run, other in self._last_of_each(self._states()).items():
             if run in before and other.order <= before[run].order:
                 continue
             self._others = None

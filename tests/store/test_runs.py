@@ -389,6 +389,26 @@ def test_one_that_saves_alone_is_told_nothing():
                 store.collect()
 
 
+def test_a_run_before_it_that_is_brought_back_is_none_beside_it(monkeypatch):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as first:
+        for step in range(4):
+            first.save(step, state(step))
+    with lcstore.open(backend) as second:
+        second.resume()
+        second.save(4, state(4))
+        second.retain("latest:1")
+    with warnings.catch_warnings(), lcstore.open(backend) as store:
+        warnings.simplefilter("error")
+        store.resume()
+        store.save(5, state(5))
+        store.unretire()
+        assert 2 in store.steps()
+        later = time.time() + 3600
+        monkeypatch.setattr("lcstore.store.otherruns.time", SimpleNamespace(time=lambda: later))
+        store.save(6, state(6))
+
+
 def test_one_that_rewinds_is_not_told_of_itself():
     with warnings.catch_warnings(), lcstore.open(MemoryBackend.fresh()) as store:
         warnings.simplefilter("error")
