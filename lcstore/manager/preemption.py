@@ -43,6 +43,8 @@ class Notice:
         self._last, self._takes = 0.0, 0.0
         self._before: Any = None
         self._process = os.getpid()
+        #: What is being handled around the loop, by its id: the error itself would keep all that it holds.
+        self._around = id(sys.exception())
         self._watches = asks is None and threading.current_thread() is threading.main_thread()
         if self._watches:
             self._before = signal.signal(signal.SIGTERM, self._note)
@@ -117,7 +119,8 @@ class Notice:
         if threading.current_thread() is threading.main_thread():
             self._give_back()
         if self._signalled:
-            _tell_of(sys.exception())
+            error = sys.exception()
+            _tell_of(error if id(error) != self._around else None)
             _raise(signal.SIGTERM)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:

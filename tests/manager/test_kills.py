@@ -45,6 +45,24 @@ def test_an_error_after_notice_is_told_before_the_signal_ends_the_process(handle
     assert ("the loop ended by an error after notice" in ended.stderr) == handled
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_error_that_is_being_handled_around_the_loop_is_none_that_ends_it(fails, tmp_path):
+    again = tmp_path / "again.py"
+    lines = [
+        "import os, signal, lcstore",
+        "try:",
+        "    raise MemoryError('a batch too large')",
+        "except MemoryError:",
+        "    with lcstore.CheckpointManager('run', every=1) as manager:",
+        "        os.kill(os.getpid(), signal.SIGTERM)",
+        *["        raise RuntimeError('the cause')"][:fails],
+    ]
+    again.write_text("\n".join(lines))
+    ended = programs.run(again, cwd=tmp_path)
+    assert ended.returncode == -signal.SIGTERM
+    assert ("the loop ended by an error after notice" in ended.stderr) == fails
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("how", ["sync", "async"])
