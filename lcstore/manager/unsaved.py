@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ _log: Final = logging.getLogger("lcstore")
 _EPOCHS: Final = 1000
 #: Numbers that are at hand, while one on a GPU has to be waited for.
 _KNOWN: Final = (int, float, np.number)
+
+#: What a rule goes by: a metric, its mode, and whether each run is judged by itself.
+_Name: TypeAlias = tuple[str, str, bool]
 
 
 class Evaluations:
@@ -39,22 +42,24 @@ class Evaluations:
     def __init__(self, store: Store, rule: Retention | None) -> None:
         self._store = store
         parts = rule.parts if rule else ()
-        each = [part.inner if isinstance(part, EachRun) else part for part in parts]
-        self._rules = [part for part in each if isinstance(part, BestN)]
-        # By metric and mode: a rule may keep the most of what another keeps the least of.
-        self._best: dict[tuple[str, str], float] = {}
-        self._missed: dict[tuple[str, str], tuple[float, int]] = {}
+        each = [(part, False) if not isinstance(part, EachRun) else (part.inner, True) for part in parts]
+        # A rule may keep the most of what another keeps the least of; or of each run, and another of all.
+        self._rules: dict[_Name, BestN] = {
+            (rule.metric, rule.mode, of_each): rule for rule, of_each in each if isinstance(rule, BestN)
+        }
+        self._best: dict[_Name, float] = {}
+        self._missed: dict[_Name, tuple[float, int]] = {}
         self._steps, self._given = 0, 0
 
     def offered(self, step: int, metrics: Mapping[str, Any] | None, *, saved: bool) -> None:
         """Take in the metrics of a step, and whether it is saved."""
         self._steps += 1
         known = metrics if isinstance(metrics, Mapping) else {}  # a save refuses what is none
-        judged = [rule for rule in self._rules if rule.metric in known]
+        judged = {name: rule for name, rule in self._rules.items() if rule.metric in known}
         self._given += bool(judged)
         mostly = 2 * self._given > self._steps
-        for rule in judged:
-            name, metric = (rule.metric, rule.mode), known[rule.metric]
+        for name, rule in judged.items():
+            metric = known[rule.metric]
             if mostly and not saved and not isinstance(metric, _KNOWN):
                 continue  # no number is asked of a GPU at each step
             value = _value(metric) * _sign(rule)
@@ -65,7 +70,7 @@ class Evaluations:
             elif mostly:
                 self._missed[name] = max(self._missed.get(name, (value, step)), (value, step))
             else:
-                self._tell(step, rule, value)
+                self._tell(step, name, rule, value)
 
     def ended(self, offered: int | None, last: int | None) -> None:
         """Tell of the last step that was offered, and of the best of a loop over epochs, if not saved."""
@@ -74,25 +79,29 @@ class Evaluations:
                 "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, "
                 "give force=True to the save of its last step", self._store.url, offered, last,
             )  # fmt: skip
-        for rule in self._rules if self._steps <= _EPOCHS else []:
-            value, step = self._missed.get((rule.metric, rule.mode), (-math.inf, 0))
-            if value > self._best.get((rule.metric, rule.mode), -math.inf):
-                self._tell(step, rule, value)
+        for name, rule in [*self._rules.items()] if self._steps <= _EPOCHS else []:
+            value, step = self._missed.get(name, (-math.inf, 0))
+            if value > self._best.get(name, -math.inf):
+                self._tell(step, name, rule, value)
 
-    def _tell(self, step: int, rule: BestN, value: float) -> None:
-        name, best = (rule.metric, rule.mode), -math.inf
-        with suppress(LcstoreError):  # no state has the metric
-            best = _value(self._store.info(f"best:{rule.metric}:{rule.mode}").metrics[rule.metric])
-            best *= _sign(rule)
-        self._best[name] = best
-        if value <= best:
+    def _tell(self, step: int, name: _Name, rule: BestN, value: float) -> None:
+        *_, of_each = name
+        if not of_each:  # of this run all that was saved is known
+            self._best[name] = self._best_of_all(rule)
+        if not self._rules or value <= self._best.get(name, -math.inf):
             return
-        self._rules = []
+        self._rules = {}
         _log.warning(
             "%s: step %d, with the best %r so far, is not saved, as no save is due: %s finds saved steps "
             "alone. To save all that are evaluated, give force=True to their saves",
             self._store.url, step, rule.metric, rule,
         )  # fmt: skip
+
+    def _best_of_all(self, rule: BestN) -> float:
+        with suppress(LcstoreError):  # no state has the metric
+            found = self._store.info(f"best:{rule.metric}:{rule.mode}")
+            return _value(found.metrics[rule.metric]) * _sign(rule)
+        return -math.inf
 
 
 def _sign(rule: BestN) -> int:

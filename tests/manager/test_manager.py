@@ -161,6 +161,23 @@ def test_what_an_earlier_process_saved_may_be_better(tmp_path, caplog):
     assert "step 29, with the best 'val' so far, is not saved" in caplog.text
 
 
+@pytest.mark.parametrize("every", [5, 1])
+@pytest.mark.parametrize(("also", "earlier"), [("", 0.1), ("best:1:val | ", 0.1), ("best:1:val | ", 99.0)])
+def test_where_a_rule_keeps_the_best_of_each_run_an_earlier_one_is_not_better(
+    also, earlier, every, tmp_path, caplog
+):
+    how = {"every": 30, "keep": f"latest:2 | {also}each-run:best:1:val"}
+    with lcstore.CheckpointManager(tmp_path / "run", **how) as manager:
+        manager.save(0, state(0), metrics={"val": earlier})
+    with lcstore.CheckpointManager(tmp_path / "run", **how) as manager:
+        manager.resume()
+        for step in range(1, 39):
+            metrics = {"val": 29.0 - step % 20} if step % every == 0 else None
+            manager.save(step, state(step), metrics=metrics)
+    assert f"step {5 if every == 5 else 19}, with the best 'val' so far, is not saved" in caplog.text
+    assert caplog.text.count("so far") == 1
+
+
 def test_rules_for_the_most_and_for_the_least_of_a_metric_are_told_apart(tmp_path, caplog):
     rule = "latest:2 | best:1:x:max | best:1:x:min"
     with (
