@@ -12,6 +12,7 @@ from lcstore.errors import LcstoreError
 from lcstore.format import markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
+from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
 from lcstore.index.gone import NOT_ACKNOWLEDGED
 from lcstore.storage.backend import Backend
@@ -33,13 +34,24 @@ class Superseded:
         """Supersede these states, and no others; `start` says where the run begins, for people."""
         self._left = [(name, start) for name in names]
 
+    def stand_on(self, head: NodeName, graph: Graph, run_id: str, *, follows: bool) -> None:
+        """Supersede what a handle leaves behind as it goes on from `head`, which is let go of no more.
+
+        That is `head` itself, where it is the end of another run and the next one `follows` it; and the end
+        of the handle's own run, where it goes on from another: nobody saves upon that end any more.
+        """
+        self._disowned.pop(head.node, None)
+        self._left = []
+        if head.run_id == run_id:
+            return
+        if follows and head == graph.latest(head.run_id):
+            self._left.append((head, "it"))
+        if (left := graph.latest(run_id)) is not None:
+            self._left.append((left, "a state of another"))
+
     def disown(self, node: str, why: str) -> None:
         """Let go of a node once another is acknowledged: until then it may be all that the run has."""
         self._disowned.setdefault(node, RetiredRecord(node, f"{NOT_ACKNOWLEDGED}: {why}", utc_now()))
-
-    def keep(self, node: str) -> None:
-        """Let go of a node no more: the run goes on from it."""
-        self._disowned.pop(node, None)
 
     def let_go(self, backend: Backend, *nodes: str) -> None:
         """Store the records of some nodes that were disowned; of all once another state is acknowledged."""

@@ -111,16 +111,16 @@ class Writer:
     def stand_on(self, head: NodeName, track: Track, *, follows: bool, sound: bool = True) -> None:
         """Go on from a node and its track. If the track is not `sound`, the next save sets everything anew.
 
-        A run that `follows` the one before, as that of a process which was started anew, supersedes it.
+        A run that `follows` the one before, as that of a process which was started anew, supersedes it. Upon
+        the state of another run, the next save begins one.
         """
         self.settle()
-        self._superseded.keep(head.node)
-        self.head, self.track = head, track
-        self._foreign, self._doubtful, self._named_layout = True, False, None
-        self.plain, self.not_finite, self.sound = {}, [], sound
+        self.head, self.track, self.sound, self._foreign = head, track, sound, True
+        self.plain, self.not_finite, self._doubtful, self._named_layout = {}, [], False, None
         self._touched.forget()
-        ended = head.run_id != self.run_id and head == self.index.graph.latest(head.run_id)
-        self._superseded.take([head] if follows and ended else [], "it")
+        self._superseded.stand_on(head, self.index.graph, self.run_id, follows=follows)
+        if self.run is not None and head.run_id != self.run_id:  # a run has one line
+            self.run, self.run_id, self.seq = None, secrets.token_hex(4), 0
         record = self.index.record(head.node)
         if self.durability.copies and not record.stats.get("record_copies", True):
             return  # the layout is stored again, with its copy

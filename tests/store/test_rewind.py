@@ -372,3 +372,33 @@ def test_a_save_that_was_left_open_does_not_stand_on_what_was_collected(lists):
     with lcstore.open(inner, "r") as store:
         assert store.steps() == [4, 5, 100]
         assert all(same(store.restore(step), value) for step, value in seen.items())
+
+
+def test_a_handle_that_goes_on_from_another_run_begins_a_run():
+    """As a member of a population does that takes the weights of a better one."""
+    backend = MemoryBackend.fresh()
+    with warnings.catch_warnings(), lcstore.open(backend) as one, lcstore.open(backend) as other:
+        warnings.simplefilter("ignore", lcstore.BesideWarning)
+        for step in range(2):
+            left, good = one.save(step, state(step)), other.save(step, state(50 + step))
+        one.resume(good.node)
+        assert one.retain("latest:1", dry_run=True).kept == (1, 1)  # nothing changes before the first commit
+        for step in (2, 3):
+            one.save(step, state(60 + step))
+            other.save(step, state(50 + step))
+        assert (one.info(2).run, one.info(2).base) == (3, good.node)
+        assert one.info(3).run == 3
+        # The end that it left is no more kept for being the latest of its run: nobody saves to that again.
+        one._index.refresh(full=True)
+        assert one._index.marks.superseded == {left.node}
+        one.retain("latest:1")
+        assert [(found.step, found.run) for found in one.states()] == [(3, 2), (3, 3)]
+
+
+def test_a_handle_that_goes_back_in_its_own_run_begins_no_other():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        node = store.save(0, state(0)).node
+        store.save(1, state(1))
+        store.resume(node)
+        store.save(2, state(2))
+        assert store.info(2).run == 1
