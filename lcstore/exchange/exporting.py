@@ -128,6 +128,11 @@ def export(
     if named not in FORMATS:
         told = f"the ending of {text} tells no format" if format is None else f"format is {format!r:.40}"
         ways = f"; endings are {', '.join(_ENDINGS)}, or give format= (--format)"
+        if text.lower().endswith(".npy"):
+            ways += (
+                "; .npz is a file of such arrays by name, and one tensor as .npy is a file of fsspec's "
+                f"lcstore://{snapshot.step}/tensors/NAME.npy::URL (docs/filesystem.md)"
+            )
         raise InvalidInputError(f"{told}: it is one of {', '.join(FORMATS)}{ways * (format is None)}")
     wanted = names if names is None or isinstance(names, str) else [*names]
     out = outgoing(snapshot, wanted, dotted=named != _ZARR, on_progress=on_progress)

@@ -211,8 +211,14 @@ def _latest(n: str) -> Retention:
 
 
 def _every(n: str, offset: str = "0") -> Retention:
-    if n[-1:].isalpha() and offset == "0":
-        return EveryNSeconds(n)
+    if n[-1:].isalpha():
+        rule = EveryNSeconds(n)
+        if offset == "0":
+            return rule
+        raise InvalidInputError(
+            f"every:{n} takes no second argument, as {offset!r:.100}: it keeps one state of each "
+            f"{n}, however old they are"
+        )
     return EveryNSteps(_integer(n), _integer(offset))
 
 

@@ -147,6 +147,8 @@ def test_progress_counts_tensors(store, tmp_path):
 def test_what_cannot_be_exported_is_said(store, tmp_path):
     with pytest.raises(lcstore.InvalidInputError, match=r"it is one of safetensors.*endings are .*\.pt"):
         lcstore.export(store[5], tmp_path / "out")
+    with pytest.raises(lcstore.InvalidInputError, match=r"\.npz is .*lcstore://5/tensors/NAME\.npy::URL"):
+        lcstore.export(store[5], tmp_path / "weight.npy", names="model/weight")
     with pytest.raises(lcstore.InvalidInputError, match="format is 'gguf': it is one of"):
         lcstore.export(store[5], tmp_path / "out", format="gguf")
     with pytest.raises(lcstore.NotFoundError, match="nearest"):

@@ -96,6 +96,7 @@ def test_both_spellings(text, rule):
         ("newest:3", "known are .* in short latest:3"), ("latest", "in short latest:3"),
         ("last:3", r"\(is latest:3 meant\?\)"), ("latest:1 | every=20", r"\(is every:20 meant\?\)"),
         ("every(20)", r"\(is every:20 meant\?\)"),
+        ("every:24h:30d", "every:24h takes no second argument, as '30d'"),
         ("latest:1:2", "in short"), ("latest:x", "'x' is no whole number"), ("latest:٣", "no whole number"),
         ("strip:optim/**", "in short"), ("exact", "in short"), ("pinned:", "in short"),
         ("exact:latest:1", "exact-only:latest:1"),
