@@ -1,4 +1,4 @@
-"""How large merged edges come out: of some that are planned one chunk is merged, and not stored.
+"""How large merged edges come out: of some that are planned a few chunks are merged, and not stored.
 
 A plan tells sizes from those of single saves, as if the weights moved in a new direction each time and on one
 step size. Where they keep going one way, where the learning rate falls, and where rows have step sizes of
@@ -24,15 +24,19 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT
 from lcstore.graph.sizes import Sizes
+from lcstore.layout.poolmap import PieceColumns
 from lcstore.read.feeder import Fed, Feeder
 
-#: Chunks that are read at most; saves that are merged at most; by how much fewer, to see what those take.
+#: Chunks that are read of a pool at most, of like ones; saves that are merged at most; by how much fewer, to
+#: see what those take.
 _READS: Final = 96
 _LONGEST: Final = 32
 _FEWEST: Final = 2
 _PART: Final = 4
 #: Pools of which a chunk is merged: sums of weights grow with what they are of, those of bit patterns hardly.
 _POOLS: Final = 3
+#: Where chunks are unlike: at which parts of their bytes those lie that are merged.
+_UNLIKE: Final = (1 / 6, 1 / 2, 5 / 6)
 #: The most that the bytes of a merged edge are taken to grow by with its span, as a power of that.
 _STEEPEST: Final = 0.5
 #: Logarithms of spans are so far apart that two of them tell a slope.
@@ -40,10 +44,11 @@ _APART: Final = 0.2
 
 #: Returns what merges a planned edge, and what feeds it.
 MergerOf: TypeAlias = Callable[[Shortcut], tuple[Merger, Feeder]]
+_Chunk: TypeAlias = tuple[str, int, PieceColumns]
 
 
 class _Trial(NamedTuple):
-    """How many bytes an edge takes for each that was planned, going by one chunk; and what it spans."""
+    """How many bytes an edge takes for each that was planned, going by some chunks; and what it spans."""
 
     span: int
     factor: float
@@ -52,7 +57,7 @@ class _Trial(NamedTuple):
 def measured_sizes(
     planned: Sequence[Shortcut], graph: Graph, sizes: Sizes, merger_of: MergerOf, executor: Executor
 ) -> Callable[[Shortcut], int]:
-    """Return what tells the bytes of a planned edge, going by merges of one chunk.
+    """Return what tells the bytes of a planned edge, going by merges of some chunks.
 
     Where nothing can be merged it is the bytes that were planned.
 
@@ -104,7 +109,7 @@ def _last_of(shortcut: Shortcut, span: int, graph: Graph) -> Shortcut:
 
 
 def _tried(shortcut: Shortcut, sizes: Sizes, merger_of: MergerOf) -> _Trial | None:
-    """Merge a chunk of each of the largest pools added to; None where that fails, or tells nothing.
+    """Merge some chunks of the largest pools added to; None where that fails, or tells nothing.
 
     What is planned is taken from what the edges add to these pools: the target's own edge may set others.
     """
@@ -122,18 +127,35 @@ def _tried(shortcut: Shortcut, sizes: Sizes, merger_of: MergerOf) -> _Trial | No
         tried = []
         for pool, _ in pools.most_common(_POOLS):
             chunks = [one for one in merger.path.chunks(of[pool]) if (pool, one[1]) in added]
-            tried += chunks[len(chunks) // 2 :][:1]
-        with feeder.feeding(asks(merger, tried)):
-            for pool, number, pieces in tried:
-                found = sum(len(chunk.data) for chunk in merger.merge(pool, number, pieces))
-                merged += found * pools[pool] / added[pool, number]
-                read += pools[pool]
+            tried += _spread(chunks, [added[pool, number] for _, number, _ in chunks])
+        once = {(pool, number): pieces for pool, number, pieces in tried}
+        with feeder.feeding(asks(merger, [(*chunk, pieces) for chunk, pieces in once.items()])):
+            found = {
+                chunk: sum(len(part.data) for part in merger.merge(*chunk, pieces))
+                for chunk, pieces in once.items()
+            }
+        for pool, number, _ in tried:
+            merged += found[pool, number] * pools[pool] / added[pool, number]
+            read += pools[pool]
     except LcstoreError:
         return None
     planned = sizes.nbytes(sum(sizes.spread(nbytes) for one in each if (nbytes := sum(one.values()))))
     if not merged or not planned:
         return None
     return _Trial(shortcut.span, merged * sum(pools.values()) / read / planned)
+
+
+def _spread(chunks: Sequence[_Chunk], nbytes: Sequence[int]) -> list[_Chunk]:
+    """Return the chunks that are merged of a pool, each for as many of its bytes as any other.
+
+    One tells enough where chunks are alike. Of tables in which few rows change, some chunks change in many
+    rows, whose sums hardly grow, and others in few: so there are more, and one may be among them repeatedly.
+    """
+    if not chunks:
+        return []
+    parts = _UNLIKE if max(nbytes) > 2 * float(np.quantile(nbytes, 0.25)) else (0.5,)
+    ends = np.cumsum(nbytes)
+    return [chunks[at] for at in np.searchsorted(ends, ends[-1] * np.array(parts), side="right").tolist()]
 
 
 def _added(edge: Edge, pools: Collection[str]) -> Counter[tuple[str, int]]:
