@@ -83,8 +83,9 @@ def test_by_default_anchors_take_a_small_part_of_what_is_saved(frozen):
     base = rng.standard_normal((frozen, 200)).astype(np.float32)
     backend = MemoryBackend.fresh()
     with lcstore.open(backend, policy="high") as store:
+        trained = np.zeros((40, 40), np.float32)
         for step in range(130):
-            trained = rng.standard_normal((40, 40)).astype(np.float32)
+            trained = trained + rng.standard_normal((40, 40)).astype(np.float32)
             store.save(step, {"model": {"base.weight": base, "head.weight": trained}})
         graph = store._index.refresh(full=True)
     anchors = sum(edge.nbytes for edge in graph.edges.values())

@@ -137,10 +137,11 @@ def test_smaller_and_smaller_moves_are_summed_on_the_smallest_step_size(keep):
 def forked(grace: float) -> MemoryBackend:
     """A run, one that took its place from step 10 on, and one that went on from step 5; each with a leap."""
     backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+    base = random.standard_normal((64, 64), np.float32) * np.float32(0.01)
     for run, (first, end) in enumerate([(0, 24), (11, 19), (6, 14)]):
         with lcstore.open(backend, grace=grace, threads=1) as store:
             (lambda step: None, store.rewind, store.resume)[run](first - 1)
-            weights = random.standard_normal((64, 64), np.float32) * np.float32(0.01)
+            weights = base + random.standard_normal((64, 64), np.float32) * np.float32(0.01)
             for step in range(first, end):
                 weights = weights + random.standard_normal((64, 64), np.float32) * np.float32(0.001)
                 loss = 100 - step if run else abs(step - 17.6)

@@ -258,8 +258,9 @@ def waiting():
     """A full disk: what a first collect condemned waits for a grace, and more is let go of since."""
     disk, rng = Clocked.fresh(), np.random.default_rng(0)
     with lcstore.open(disk, grace="1h", durability="none", threads=1) as store:
+        weight = np.zeros((64, 64), np.float32)
         for step in range(12):
-            weight = rng.standard_normal((64, 64)).astype(np.float32)
+            weight = weight + rng.standard_normal((64, 64)).astype(np.float32)
             store.save(step, {"model": {"weight": weight}}, exact=True)
         store.retain("latest:9")
         store.compact()
