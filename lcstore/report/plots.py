@@ -21,6 +21,12 @@ _HEIGHT: Final = 10
 _NUMBERS: Final = 10
 _BEFORE: Final = _NUMBERS + 3
 _LEAST_WIDTH: Final = 20
+#: Points are far above the others where they are so many times what this part of all points is below.
+_FAR: Final = 20
+_USUAL: Final = 0.9
+_SOME: Final = 10
+#: Of these that are told by their numbers.
+_MOST_FAR: Final = 3
 _COLOURS: Final = ("cyan", "yellow", "green", "magenta", "red")
 
 
@@ -76,7 +82,14 @@ class Plots:
                     for text in series.warnings(shown)]  # fmt: skip
         notes = [*warnings, *([series.end(done)] if series.is_over else [])]
         steps = [step for line in shown for step, _ in line.points]
-        lines = {f"{line.name} ({line.runs[-1][1]})": line.drawn for line in shown if line.drawn}
+        lines: dict[str, Line] = {
+            f"{line.name} ({line.runs[-1][1]})": line.drawn for line in shown if line.drawn
+        }
+        far = _far_above([point for line in lines.values() for point in line])
+        if far:
+            said = ", ".join(f"{y:.4g} at step {step}" for step, y in far[:_MOST_FAR])
+            notes.append(f"Above what is drawn: {said}{', ...' * (len(far) > _MOST_FAR)}")
+            lines = _below(lines, far)
         if lines:
             yield self._drawn(title, lines, "step", lambda number: f"{number:.4g}", notes, steps)
         elif shown:
@@ -141,6 +154,20 @@ class Plots:
 
 def _numbered(values: Sequence[int]) -> Line:
     return [(place + 1, value) for place, value in enumerate(values)]
+
+
+def _far_above(points: Line) -> Line:
+    """Return the few points beside which all others would be one row, as of a loss that exploded."""
+    ys = sorted(y for _, y in points)
+    usual = ys[int(_USUAL * (len(ys) - 1))] if len(ys) >= _SOME else 0.0
+    return [(step, y) for step, y in points if y > _FAR * usual > 0]
+
+
+def _below(lines: Mapping[str, Line], far: Line) -> dict[str, Line]:
+    """Return lines of which what is far above is as high as the highest of the rest."""
+    least = min(y for _, y in far)
+    top = max(y for line in lines.values() for _, y in line if y < least)
+    return {name: [(step, min(y, top)) for step, y in line] for name, line in lines.items()}
 
 
 def _limits(low: float, high: float) -> tuple[float, float]:

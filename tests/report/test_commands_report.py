@@ -186,6 +186,20 @@ def test_what_no_plot_holds_is_told_below_its_title(run, colour, monkeypatch):
     assert worse.splitlines() == ["Metric: worse", red("infinite from step 70 on")]
 
 
+def test_a_loss_that_exploded_leaves_the_others_to_be_seen(run):
+    with lcstore.open(run, "r") as store:
+        states, _ = saved_states(store)
+    losses = [5.0, 4.0, 3.5, 3.0, 2.8, 1735.0, 2.6, 2.5, 2.4, 2.3, 2.2, 2.1]
+    states = [replace(one, metrics={"loss": loss}) for one, loss in zip(states, losses, strict=True)]
+    (plot,) = Plots(states, 80).all(["loss"])
+    assert plot.splitlines()[1] == "Above what is drawn: 1735 at step 50"
+    assert float(plot.splitlines()[2].split()[0]) < 6
+    states = [
+        replace(one, metrics={"loss": loss}) for one, loss in zip(states, sorted(losses)[:3] * 4, strict=True)
+    ]
+    assert "Above" not in next(Plots(states, 80).all(["loss"]))
+
+
 def test_plots_in_letters_for_terminals_that_have_no_others(run):
     with lcstore.open(run, "r") as store:
         states, _ = saved_states(store)
