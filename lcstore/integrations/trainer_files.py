@@ -12,9 +12,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
 from lcstore.exchange.trainerfolder import DESCRIBING, NO_METRICS
 from lcstore.integrations.processes import are_several
@@ -22,6 +24,8 @@ from lcstore.loading.torchload import as_tensors
 from lcstore.manager.random_state import RandomState
 
 _TIMES: Final = ("_runtime", "_per_second")
+#: Bytes that a log begins with.
+_LEAST_ROOM: Final = 4096
 _PARTS: Final = frozenset({"model", "optim", "schedule", "random", "trainer"})
 
 
@@ -29,7 +33,8 @@ def state_of(
     trainer_state: Any, *, model: Any, optimizer: Any, lr_scheduler: Any, **others: Any
 ) -> dict[str, Any]:
     """Return what is kept of a run at the end of a step."""
-    text = json.dumps(dataclasses.asdict(trainer_state), default=float)
+    said = dataclasses.asdict(trainer_state)
+    log = said.pop("log_history")
     scaler = getattr(optimizer, "scaler", None)
     return {
         "model": _weights(model),
@@ -37,8 +42,25 @@ def state_of(
         "schedule": lr_scheduler,
         **({} if scaler is None else {"scaler": scaler}),
         "random": RandomState(),
-        "trainer": zlib.compress(text.encode()),  # a history of logs grows, and is text
+        "trainer": zlib.compress(json.dumps(said, default=float).encode()),
+        "log": _lines(log),
     }
+
+
+def _lines(log: list[dict[str, Any]]) -> Array:
+    """Return a log as lines of JSON in ``uint8[n]`` with room for more, of which a save stores what came."""
+    text = "".join(f"{json.dumps(entry, default=float)}\n" for entry in log).encode()
+    room = max(_LEAST_ROOM, 1 << len(text).bit_length())
+    return np.frombuffer(text.ljust(room, b"\0"), np.uint8)
+
+
+def _trainer_state(state: Mapping[str, Any]) -> bytes:
+    """Return what ``trainer_state.json`` holds. What was imported has its log in that."""
+    text: bytes = zlib.decompress(state["trainer"])
+    if "log" not in state:
+        return text
+    lines = np.asarray(state["log"]).tobytes().rstrip(b"\0").splitlines()
+    return json.dumps(json.loads(text) | {"log_history": [*map(json.loads, lines)]}).encode()
 
 
 def is_adapted(model: Any) -> bool:
@@ -108,7 +130,7 @@ def write_folder(folder: Path, state: Any, metadata: Mapping[str, Any]) -> None:
         torch.save(state["scaler"], folder / "scaler.pt")
     name = "rng_state_0.pth" if are_several() else "rng_state.pth"
     torch.save(_random_state(state["random"]), folder / name)
-    (folder / "trainer_state.json").write_bytes(zlib.decompress(state["trainer"]))
+    (folder / "trainer_state.json").write_bytes(_trainer_state(state))
 
 
 def _apart(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -472,3 +473,26 @@ def test_all_processes_hear_of_what_the_first_failed_with(monkeypatch, error):
             with pytest.raises(StorageError, match="the disk is full"):
                 of_rank(rank, first)
     assert first.call_count == 1
+
+
+def test_a_save_stores_what_was_logged_since_the_last_one(tmp_path):
+    """It stored the whole log, so saves grew with the length of the run."""
+    state, model = TrainerState(log_history=[]), model_of()
+    optimizer = torch.optim.SGD(model.parameters())
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    numbers, stored = random.Random(0), []
+    with lcstore.open(tmp_path / "store", durability="none") as store:
+        for step in range(40):
+            state.log_history += [
+                {"step": 50 * step + at, "loss": numbers.random(), "learning_rate": numbers.random()}
+                for at in range(50)
+            ]
+            kept = state_of(state, model=model, optimizer=optimizer, lr_scheduler=schedule)
+            stored.append(store.save(step, {"trainer": kept["trainer"], "log": kept["log"]}).bytes_stored)
+        back = store.restore()
+        assert json.loads(trainer_files._trainer_state(back))["log_history"] == state.log_history
+        assert json.loads(trainer_files._trainer_state({"trainer": back["trainer"]})).keys() >= {
+            "global_step"
+        }
+    assert np.median(stored[20:]) < 2 * np.median(stored[5:20])
+    assert max(np.median(stored[5:20]), np.median(stored[20:])) < 12_000
