@@ -531,8 +531,41 @@ def test_the_blocks_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space = run_blocks(blocks_of("docs/lightning.md", "python"))
     assert space["run"].global_step == 48
+    assert [group["lr"] for group in space["slower"].optimizers[0].param_groups] == [1e-5]
     assert space["store"].info("end").exact
     assert (tmp_path / "runs/own.ckpt").stat().st_size > 1 << 17
+
+
+def test_the_rate_that_the_page_sets_is_what_schedules_go_by(torch, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    schedules = torch.optim.lr_scheduler
+    blocks = blocks_of("docs/lightning.md", "python")
+    (going_back,) = (at for at, block in enumerate(blocks) if "class Slower" in block.code)
+    space = run_blocks([blocks[0], blocks[going_back]])
+
+    def rates(kind, schedule, **how):
+        def configured(self):
+            optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+            return [optimizer], [schedule(optimizer)]
+
+        def started(self, *batch):
+            seen[self.global_step] = self.optimizers().param_groups[0]["lr"]
+
+        seen = {}
+        hooks = {"configure_optimizers": configured, "on_train_batch_start": started}
+        model = type("Scheduled", (space[kind],), hooks)()
+        space["trainer"](max_epochs=4).fit(model, space["loader"], **how)
+        return seen
+
+    for at, schedule in enumerate((
+        lambda optimizer: schedules.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch)),
+        lambda optimizer: schedules.CosineAnnealingLR(optimizer, 8),
+    )):  # fmt: skip
+        (tmp_path / f"{at}").mkdir()
+        monkeypatch.chdir(tmp_path / f"{at}")
+        whole = rates("Model", schedule)
+        slower = rates("Slower", schedule, ckpt_path="runs/files/step=30.ckpt")
+        assert slower == pytest.approx({step: whole[step] / 1e3 for step in range(30, 64)})
 
 
 def test_a_pointer_for_which_there_is_no_room_leaves_nothing(tmp_path, monkeypatch):
