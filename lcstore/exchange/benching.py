@@ -15,7 +15,6 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.durability import Durability
 from lcstore.exchange.importing import by_step, read
-from lcstore.exchange.opaque import read_data
 from lcstore.exchange.peers import Coder, cast, peers
 from lcstore.exchange.sources import Source, sources
 from lcstore.format.policyfile import policy_from
@@ -164,11 +163,6 @@ def bench(
     return BenchReport(urls, sizes[0], sum(sizes[1:]), [*ours, *others], left_out)
 
 
-def _read(path: str, source: Source) -> tuple[Any, list[str]]:
-    """Return what a file holds, and the names of the objects that are left out of it."""
-    return read_data(path, source.url) if source.format == "torch" else (read(path, source).state, [])
-
-
 def _policy(
     policy: str, files: Sequence[Here], threads: int | None, tell: Callable[[], None]
 ) -> tuple[Method, set[str]]:
@@ -178,7 +172,7 @@ def _policy(
     usual = settled(policy_from(policy))
     with open_store(MemoryBackend.fresh(), policy=usual, threads=threads, durability=_NO_ANCHORS) as store:
         for step, (path, source) in enumerate(files):
-            state, _ = _read(path, source)
+            state = read(path, source, skip_objects=True).state
             info = store.save(step, state)
             method.bytes_protection += info.bytes_protection
             own = info.bytes_stored - info.bytes_protection
@@ -225,9 +219,9 @@ def _others(
     sizes, left_out = [], dict[str, None]()
     off = size = 0.0
     for number, (path, source) in enumerate(files):
-        state, left = _read(path, source)
-        left_out |= dict.fromkeys(left)
-        tensors = flatten(state).tensors
+        found = read(path, source, skip_objects=True)
+        left_out |= dict.fromkeys(found.left_out)
+        tensors = flatten(found.state).tensors
         nbytes = sum(host.array.nbytes for _, host in tensors)
         sizes.append(nbytes)
         pieces = [*_pieces([host.array for _, host in tensors])]
@@ -238,7 +232,7 @@ def _others(
                 if format_name(path_of) in weights:
                     flat = host.array.reshape(-1)[: _PIECE_BYTES // host.array.itemsize]
                     off, size = _added(off, size, flat, cast(flat).astype(np.float64))
-        del state, tensors, pieces
+        del found, tensors, pieces
         tell()
     methods[_CAST].error = math.sqrt(off / size) if size else 0.0
     return sizes, [*methods.values()], tuple(left_out)

@@ -13,11 +13,12 @@ from lcstore.units import listed
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state, with the metadata and metrics that came with it."""
+    """A state, with the metadata and metrics that came with it, and the names of what was left out of it."""
 
     state: Any
     metadata: Mapping[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     def numbers(self, names: Iterable[str]) -> dict[str, float]:
         """Return numbers of the state by the last parts of their names, which are paths.

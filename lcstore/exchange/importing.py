@@ -21,6 +21,7 @@ from lcstore.errors import (
 from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.dcpfolder import read_dcp
 from lcstore.exchange.npzfile import read_npz
+from lcstore.exchange.opaque import read_data
 from lcstore.exchange.orbaxfolder import read_orbax
 from lcstore.exchange.sources import Source, sources
 from lcstore.exchange.steps import NoStepError, step_in
@@ -36,6 +37,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.targets import open_backend
 from lcstore.store.opening import open_store
 from lcstore.store.store import Store
+from lcstore.units import listed
 
 #: In the metadata of a state: what it was imported from.
 _IMPORTED: Final = "imported"
@@ -66,6 +68,8 @@ class Imported:
         Whether every bit of it comes back; None where it was not imported now.
     problem
         Why one was left out; "" where it was not.
+    left_out
+        Names of what is no data in a file of torch, objects of classes: its state has None for them.
     """
 
     url: str
@@ -76,6 +80,7 @@ class Imported:
     bytes_stored: int = 0
     exact: bool | None = None
     problem: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,7 @@ def import_files(
     durability: DurabilityLike | None = None,
     dry_run: bool = False,
     skip_broken: bool = False,
+    skip_objects: bool = False,
     threads: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     file_options: Mapping[str, Any] | None = None,
@@ -158,6 +164,9 @@ def import_files(
     skip_broken
         Leave out files that cannot be imported, and report them. They cannot follow once later ones are
         there: then they are reported each time, as late, until they are moved away.
+    skip_objects
+        Leave out what is no data beside the tensors in files of torch, objects of classes, and report their
+        names. Where an object would be, a state has None.
     file_options
         Passed on to where the files are.
     on_progress
@@ -216,7 +225,7 @@ def import_files(
             for count, (at, source) in enumerate(new.items(), 1):
                 store.goes_on = count < len(new)
                 try:
-                    done[at] = _import(store, at, source, under, wanted, on_progress)
+                    done[at] = _import(store, at, source, under, wanted, skip_objects, on_progress)
                 except _OF_A_FILE as error:
                     if isinstance(error.__cause__, ImportError):  # a library is missing: no file is broken
                         raise
@@ -328,11 +337,12 @@ def _import(
     source: Source,
     under: str | None,
     metrics: Sequence[str],
+    skip_objects: bool,
     on_progress: OnProgress | None,
 ) -> Imported:
     with source.local() as path:
         try:
-            found = read(path, source)
+            found = read(path, source, skip_objects=skip_objects)
             info = store.save(
                 step,
                 found.state if under is None else {under: found.state},
@@ -343,14 +353,30 @@ def _import(
         except _OF_A_FILE as error:
             if source.url not in error.message:
                 error.message = f"{source.url}: {error.message}"
+            if source.format == "torch" and isinstance(error, InvalidInputError) and not skip_objects:
+                error.message += _without_objects(path, source)
             raise
     seen = _seen(step, source, info.kind)  # type: ignore[arg-type]
-    return replace(seen, bytes_stored=info.bytes_stored, exact=info.exact)
+    return replace(seen, bytes_stored=info.bytes_stored, exact=info.exact, left_out=found.left_out)
 
 
-def read(path: str, source: Source) -> Checkpoint:
-    """Return what a file, which lies at a path on this machine, holds."""
-    reader = _READERS[source.format]
+def _without_objects(path: str, source: Source) -> str:
+    """Return how to have a file that is refused without its objects, for its error; "" where that fails."""
+    try:
+        left_out = read(path, source, skip_objects=True).left_out
+    except LcstoreError:
+        return ""
+    if not left_out:
+        return ""
+    return (
+        f". Or leave out of files the objects that are no data ({listed(left_out)}): "
+        "--skip-objects, skip_objects=True"
+    )
+
+
+def read(path: str, source: Source, *, skip_objects: bool = False) -> Checkpoint:
+    """Return what a file, which lies at a path on this machine, holds; of torch without objects if told."""
+    reader = read_data if skip_objects and source.format == "torch" else _READERS[source.format]
     try:
         return reader(path, source.url)
     except OSError as error:

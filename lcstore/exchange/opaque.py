@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError
+from lcstore.exchange.checkpoint import Checkpoint
 from lcstore.exchange.torchfile import REFUSED, check_sums, load_data, torch_for
 from lcstore.limits import MAX_TREE_DEPTH, check
 from lcstore.state.frameworks import is_array
@@ -25,8 +26,8 @@ _FILLED: Final = re.compile(r"Can only (append|extend|SETITEM)")
 _MOST_CLASSES: Final = 200
 
 
-def read_data(path: str, where: str) -> tuple[Any, list[str]]:
-    """Return what a file holds with None for each object that is no data, and the names of those objects.
+def read_data(path: str, where: str) -> Checkpoint:
+    """Return what a file holds with None for each object that is no data, which are named as left out.
 
     Raises
     ------
@@ -42,7 +43,7 @@ def read_data(path: str, where: str) -> tuple[Any, list[str]]:
     state = walk.take(found, ())
     if walk.left and not walk.tensors:
         raise _refusal(f"no tensors but in objects{f' ({listed(walk.left)})' * any(walk.left)}", where)
-    return state, walk.left
+    return Checkpoint(state, left_out=tuple(walk.left))
 
 
 def _loaded(torch: Any, path: str, where: str) -> tuple[Any, list[Any]]:

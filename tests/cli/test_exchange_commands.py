@@ -47,6 +47,20 @@ def test_export_says_what_it_wrote(url, tmp_path):
     assert (said["step"], said["format"], said["values"]) == (20, "npz", 1)
 
 
+def test_an_import_leaves_out_objects_if_it_is_told_to_and_names_them(tmp_path):
+    torch = pytest.importorskip("torch")
+    for step in (1, 2):
+        torch.save({"w": torch.ones(4), "out": Path("x")}, tmp_path / f"step{step}.pt")
+    stopped = call("import", tmp_path, tmp_path / "store")
+    assert stopped.exit_code == 1
+    assert "--skip-objects" in stopped.stderr
+    told = call("import", tmp_path, tmp_path / "store", "--skip-objects")
+    assert told.exit_code == 0, told.output
+    assert "1 object is left out, as it is no data: 'out'. States have None in such places." in told.stdout
+    document = json.loads(call("import", tmp_path, tmp_path / "other", "--skip-objects", "--json").stdout)
+    assert [one["left_out"] for one in document["files"]] == [["out"], ["out"]]
+
+
 def test_an_import_leaves_out_what_is_broken_if_it_is_told_to(tmp_path):
     for step in (1, 3):
         np.savez(tmp_path / f"step{step}.npz", w=np.full((8, 8), step))

@@ -192,5 +192,5 @@ def test_containers_in_many_others_are_gone_over_once(tmp_path):
     for _ in range(40):
         value = [value, (value,)]
     torch.save(value, tmp_path / "step1.pt")
-    _, left = read_data(str(tmp_path / "step1.pt"), "step1.pt")
-    assert left == ["/".join(["#0"] * 41)]
+    left = read_data(str(tmp_path / "step1.pt"), "step1.pt").left_out
+    assert left == ("/".join(["#0"] * 41),)

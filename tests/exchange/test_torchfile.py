@@ -30,6 +30,17 @@ class Runs:
         return os.system, (f"touch {self.path}",)
 
 
+def touch(path: str) -> None:
+    Path(path).touch()
+
+
+class Made(Runs):
+    """What makes a file when it is unpickled, by a function of a module that torch does not know."""
+
+    def __reduce__(self):
+        return touch, (str(self.path),)
+
+
 def load(path, tmp_path, **how):
     lcstore.import_files(path, tmp_path / "store", step=1, policy="lossless", **how)
     with lcstore.open(tmp_path / "store", "r") as store:
@@ -83,6 +94,38 @@ def test_objects_are_refused_with_what_to_do(tmp_path, state, named):
     torch.save(state, tmp_path / "bad.pt")
     with pytest.raises(lcstore.InvalidInputError, match=f"holds a {named}.*lcstore.open.URL..save"):
         load(tmp_path / "bad.pt", tmp_path)
+
+
+def test_objects_beside_tensors_are_left_out_where_that_is_asked_for(tmp_path):
+    weight = torch.arange(4.0)
+    for step in (1, 2):
+        args = Namespace(lr=1, out=Path("x"))
+        state = {"weight": weight + step, "args": args, "hook": Made(tmp_path / "ran"), "seen": [{1}, step]}
+        torch.save(state if step == 1 else {"weight": weight + step}, tmp_path / f"step{step}.pt")
+    named = r"\('args/out', 'hook', 'seen/#0'\)"
+    said = rf"the objects that are no data {named}.*--skip-objects.*skip_objects=True.*0 of 2 files"
+    with pytest.raises(lcstore.InvalidInputError, match=said):
+        lcstore.import_files(tmp_path, tmp_path / "store", policy="lossless")
+    report = lcstore.import_files(tmp_path, tmp_path / "store", policy="lossless", skip_objects=True)
+    assert [one.left_out for one in report.files] == [("args/out", "hook", "seen/#0"), ()]
+    assert report.ok
+    with lcstore.open(tmp_path / "store", "r") as store:
+        expected = {"weight": weight + 1, "args": {"lr": 1, "out": None}, "hook": None, "seen": [None, 1]}
+        assert same(store.restore(1), expected)
+        assert torch.equal(store.restore(2)["weight"], weight + 2)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_cannot_be_had_without_objects_is_refused_as_ever(tmp_path, whole):
+    state = {"model": torch.nn.Linear(2, 2)} if whole else {"w": torch.ones(2), "a": Runs(tmp_path / "ran")}
+    torch.save(state, tmp_path / "bad.pt")
+    with pytest.raises(lcstore.InvalidInputError, match="which only running code") as refused:
+        load(tmp_path / "bad.pt", tmp_path)
+    assert "skip_objects" not in str(refused.value)
+    with pytest.raises(lcstore.InvalidInputError, match=r"bad.pt holds .*which only running code"):
+        load(tmp_path / "bad.pt", tmp_path, skip_objects=True)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_arguments_of_a_script_become_a_dict(tmp_path):

@@ -10,7 +10,7 @@ import typer
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, FileFormat, FileOptions, Files, StepsFrom, from_json
 from lcstore.terminal.table import Table, counted, size
-from lcstore.units import listed
+from lcstore.terminal.ways import objects_left_out
 
 if TYPE_CHECKING:
     from lcstore.exchange.benching import BenchReport, Method
@@ -76,11 +76,7 @@ def _shown(report: BenchReport) -> Iterator[Table | str]:
         "thread."
     )
     if report.left_out:
-        count = len(report.left_out)
-        yield (
-            f"{counted(count, 'object')} {'are' if count > 1 else 'is'} left out, as "
-            f"{'they are' if count > 1 else 'it is'} no data: {listed(report.left_out)}."
-        )
+        yield objects_left_out(report.left_out)
     kept = [
         f"{size(one.bytes_first + one.bytes_others + one.bytes_protection)} under {one.name}"
         for one in report.methods

@@ -31,6 +31,7 @@ from lcstore.terminal.arguments import (
     state_of,
 )
 from lcstore.terminal.table import Table, counted, size
+from lcstore.terminal.ways import objects_left_out
 
 if TYPE_CHECKING:
     from lcstore.exchange.exporting import ExportReport
@@ -54,6 +55,9 @@ def import_(
     ] = False,
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out what cannot be read; exit status 1 if any.")
+    ] = False,
+    skip_objects: Annotated[
+        bool, typer.Option("--skip-objects", help="Leave out of files of torch what is no data, and name it.")
     ] = False,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads to code with; one per core if not given.")
@@ -90,6 +94,7 @@ def import_(
                 durability=cast(Any, durability),
                 dry_run=dry_run,
                 skip_broken=skip_broken,
+                skip_objects=skip_objects,
                 threads=threads,
                 storage_options=answer.storage_options,
                 file_options=options_of_files,
@@ -118,6 +123,8 @@ def _imported(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
         names = ", ".join(map(shlex.quote, report.left_out[:_MOST_SHOWN])) + f" and {more} more" * (more > 0)
         alone = f"lcstore import {shlex.quote(first)} URL --step NUMBER"
         yield f"Left out, as nothing tells which step they are of: {names}. To import one by itself: {alone}"
+    if objects := dict.fromkeys(name for one in report.files for name in one.left_out):
+        yield f"{objects_left_out(objects)} States have None in such places."
     yield from (f"{one.outcome.title()}: {answer.named(one.problem)}" for one in report.files if one.problem)
     new = [one for one in report.files if one.outcome != "there" and not one.problem]
     nbytes = sum(one.nbytes for one in new)
