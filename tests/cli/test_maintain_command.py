@@ -143,9 +143,11 @@ def aged(url: Path, hours: float) -> None:
 
 def test_a_dry_run_tells_what_goes_now_and_when_the_rest_goes(tmp_path, monkeypatch):
     random, url = np.random.default_rng(0), tmp_path / "a"
+    weight = np.zeros((64, 64), np.float32)
     with lcstore.open(url, grace="6h", threads=1) as store:
         for step in range(4):
-            store.save(step, {"model": {"w.weight": random.standard_normal((64, 64)).astype(np.float32)}})
+            weight = weight + random.standard_normal((64, 64)).astype(np.float32)
+            store.save(step, {"model": {"w.weight": weight}})
 
     def told() -> list[str]:
         """Return what `collect` and `maintain` say of the store, and `maintain` of all below its folder."""
