@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class Failing(MemoryFileSystem):
 
     def pipe_file(self, path: str, value: bytes, **kwargs: Any) -> None:
         if self.error is not None:
-            raise self.error
+            raise copy(self.error)  # one that is raised twice is in the chain of its own causes
         super().pipe_file(path, value, **kwargs)
 
 
