@@ -40,12 +40,13 @@ def falls_behind(index: Index, node: Node, policy: Policy) -> bool:
 def tell_of_restarts(url: str, step: int, policy: Policy) -> None:
     """Log what each resume of such a job costs, and what to do: a warning might end a job that runs alone."""
     _log.warning(
-        "%s: resumed from step %d, and the %d runs before had each saved once or twice after a resume. From a "
-        "state with an error, as under the policy %r, each resume costs up to 0.7 of what is trained between "
-        "two saves (under 'balanced'; more under 'small', and of tables under SparseAdam): a job that is "
-        "started anew each time falls behind. Nothing is lost where the last save of each process is "
-        "exact=True (it takes about the bytes of the state), or all are under policy='lossless' (each takes "
-        "what changed). Under 'high' saves are small, and a resume costs 0.4 at the most (docs/how-often.md)",
+        "%s: resumed from step %d, and the %d runs before had each saved once or twice after a resume. "
+        "From a state with an error, as under the policy %r, each resume costs up to 0.7 of what is "
+        "trained between two saves (under 'balanced'; more under 'small', and of tables under "
+        "SparseAdam): a job that is started anew each time falls behind. Nothing is lost where the last "
+        "save of each process is exact=True (it takes about the bytes of the state), or all are under "
+        "policy='lossless' (each takes what changed). Under 'high' saves are small, and a resume costs "
+        "0.4 at the most (docs/how-often.md)",
         *(url, step, _RUNS, policy.name),
     )
 
