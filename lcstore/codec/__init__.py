@@ -2,7 +2,8 @@
 
 Takes arrays (or levels that the track has made) and gives frames; `LCCodec` is the public face, usable as a
 numcodecs codec, a Zarr v2 compressor and a Zarr v3 serializer with no store around it.
-Knows every byte of a frame; never knows steps, keys or where bytes lie.
+Knows every quantizer; the bytes of a frame are those of `lcstore.frames`. Never knows steps, keys or where
+bytes lie.
 """
 
 from lcstore.codec.lc import LCCodec

@@ -1,1 +1,1 @@
-"""What a store holds: listings, records, the graph, marks. Only this room enumerates record folders."""
+"""What a store holds: one listing, the graph, marks. Only this room enumerates record folders."""

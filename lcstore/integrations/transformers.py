@@ -201,7 +201,10 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
             return
         metrics = metrics_of(state.log_history, self._saved)
         config = config_of(parts["model"])
-        made = lambda: state_of(state, **parts)  # noqa: E731
+
+        def made() -> dict[str, Any]:
+            return state_of(state, **parts)
+
         if self._open().save(step, made, force=force, metrics=metrics, metadata=config):
             self._saved = step
 

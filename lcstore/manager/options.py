@@ -62,9 +62,8 @@ def check_labels(labels: Labels) -> None:
     TypeError
         There is such a label.
     """
-    known = Labels.__annotations__.keys()
-    for name in labels.keys() - known:
-        near = get_close_matches(name, sorted(known), n=1)
+    for name in labels.keys() - Labels.__annotations__.keys():
+        near = get_close_matches(name, sorted(Labels.__annotations__), n=1)
         raise TypeError(f"a save takes no argument {name!r}" + (f"; it takes {near[0]}=" if near else ""))
 
 
