@@ -68,7 +68,7 @@ class EveryNSteps(Keep):
         """Return the newest revision of the lowest step from each multiple to the next."""
         newest = {item.step: item for item in candidates if item.step >= self.offset}
         by_step = (newest[step] for step in sorted(newest))
-        return _firsts(by_step, lambda item: (item.step - self.offset) // self.n)
+        return set(_firsts(by_step, lambda item: (item.step - self.offset) // self.n).values())
 
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
@@ -83,11 +83,16 @@ class EveryNSeconds(Keep):
     ----------
     seconds
         A number greater than 0, or a text such as ``"90s"``, ``"15min"``, ``"6h"``, ``"1d"``, ``"2w"``.
+    last
+        How many of the latest intervals that have commits count; None for all. As in backup tools,
+        ``EveryNSeconds("1h", 24) | EveryNSeconds("1d", 30)`` is hourly for a day and daily for a month,
+        where time that nothing was saved in is not counted.
     """
 
     seconds: float
+    last: int | None = None
 
-    def __init__(self, seconds: float | str) -> None:
+    def __init__(self, seconds: float | str, last: int | None = None) -> None:
         number = parse_seconds(seconds) if isinstance(seconds, str) else seconds
         checked = check_number("EveryNSeconds", "seconds", number, 0, _MAX_SECONDS)
         if checked < _MIN_SECONDS:
@@ -95,14 +100,21 @@ class EveryNSeconds(Keep):
                 f"EveryNSeconds takes {_MIN_SECONDS} seconds or more, not {seconds!r:.100}"
             )
         object.__setattr__(self, "seconds", whole(checked))
+        if last is not None:
+            check_count("EveryNSeconds", "last", last)
+        object.__setattr__(self, "last", last)
 
     def named(self, candidates: Sequence[Candidate]) -> set[str]:
-        """Return the first node of every interval."""
-        return _firsts(candidates, lambda item: item.seconds // self.seconds)
+        """Return the first node of every interval that counts."""
+        firsts = _firsts(candidates, lambda item: item.seconds // self.seconds)
+        # By their numbers, not by their first commits: a clock that goes backwards may change which that is.
+        counted = sorted(firsts) if self.last is None else heapq.nlargest(self.last, firsts)
+        return {firsts[interval] for interval in counted}
 
     def arguments(self) -> list[str]:
-        """Return the duration with a unit, where it has a whole one."""
-        return [repr(format_seconds(self.seconds) or self.seconds)]
+        """Return the duration with a unit, where it has a whole one, and how many intervals count."""
+        last = [] if self.last is None else [repr(self.last)]
+        return [repr(format_seconds(self.seconds) or self.seconds), *last]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -278,8 +290,9 @@ def _bare(rule: Retention) -> Retention:
     return rule.inner if isinstance(rule, EachRun) else rule
 
 
-def _firsts(candidates: Iterable[Candidate], group: Callable[[Candidate], Hashable]) -> set[str]:
-    first: dict[Hashable, str] = {}
+def _firsts(candidates: Iterable[Candidate], group: Callable[[Candidate], float]) -> dict[float, str]:
+    """Return for each group the node of the first of its candidates."""
+    first: dict[float, str] = {}
     for item in candidates:
         first.setdefault(group(item), item.node)
-    return set(first.values())
+    return first

@@ -7,6 +7,7 @@ never evaluated, and a short one of words and colons.
 ``LatestN(3)``                     ``latest:3``
 ``EveryNSteps(1000, offset=5)``    ``every:1000:5``
 ``EveryNSeconds('6h')``            ``every:6h``
+``EveryNSeconds('1h', 24)``        ``every:1h:24``
 ``BestN(2, 'loss', mode='max')``   ``best:2:loss:max``; ``best:loss`` is one
 ``LogSpaced(base=1.5)``            ``log:1.5``
 ``Budget('10GB')``                 ``budget:10GB``
@@ -59,7 +60,7 @@ _CLASSES: Final[dict[str, Callable[..., Retention]]] = {
     "ExactOnly": ExactOnly,
 }
 _SHORT_EXAMPLES: Final = (
-    "latest:3, every:1000, every:6h, best:2:loss:min, log:2, budget:10GB, pinned, tagged:v*, "
+    "latest:3, every:1000, every:6h, every:1h:24, best:2:loss:min, log:2, budget:10GB, pinned, tagged:v*, "
     "each-run:every:1000, strip:optim/**:latest:2, exact-only:latest:1"
 )
 _SHORT: Final = re.compile(r"([a-z-]+)(?::(.*))?", re.DOTALL)
@@ -210,16 +211,18 @@ def _latest(n: str) -> Retention:
     return LatestN(_integer(n))
 
 
-def _every(n: str, offset: str = "0") -> Retention:
-    if n[-1:].isalpha():
-        rule = EveryNSeconds(n)
-        if offset == "0":
-            return rule
+def _every(n: str, second: str | None = None) -> Retention:
+    if not n[-1:].isalpha():
+        return EveryNSteps(_integer(n), _integer(second or "0"))
+    rule = EveryNSeconds(n)
+    if second is None:
+        return rule
+    if not second.isdecimal():
         raise InvalidInputError(
-            f"every:{n} takes no second argument, as {offset!r:.100}: it keeps one state of each "
-            f"{n}, however old they are"
+            f"every:{n} takes a count, not {second!r:.100}: every:{n} keeps one state of each {n}, however "
+            f"old, and every:{n}:7 of each of the last 7"
         )
-    return EveryNSteps(_integer(n), _integer(offset))
+    return EveryNSeconds(n, _integer(second))
 
 
 def _best(first: str, second: Any = None, third: Any = None) -> Retention:

@@ -70,7 +70,11 @@ words = st.sampled_from(METRICS) | st.text(min_size=1, max_size=8)
 choosers_of_all = st.one_of(
     st.builds(LatestN, counts),
     st.builds(EveryNSteps, st.integers(1, 20), st.integers(0, 20)),
-    st.builds(EveryNSeconds, st.floats(0.5, 50) | st.sampled_from(["2s", "1min", "6h", "1d", "2w"])),
+    st.builds(
+        EveryNSeconds,
+        st.floats(0.5, 50) | st.sampled_from(["2s", "1min", "6h", "1d", "2w"]),
+        st.none() | counts,
+    ),
     st.builds(BestN, counts, st.sampled_from(METRICS), st.sampled_from(["min", "max"])),
     st.builds(LogSpaced, st.floats(1.01, 10)),
     st.just(Pinned()),

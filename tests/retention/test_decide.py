@@ -23,6 +23,7 @@ from lcstore.retention.keep import (
     Tagged,
 )
 from lcstore.retention.modify import ExactOnly, Strip
+from lcstore.retention.parse import parse_retention
 from lcstore.retention.spaced import LogSpaced
 
 pytestmark = pytest.mark.once
@@ -71,6 +72,27 @@ def test_every_n_seconds_counts_from_1970():
     items = [Candidate(f"n{i}", i, 1, "a", i, time) for i, time in enumerate(day)]
     assert kept_steps(EveryNSeconds("6h"), items) == [0, 2, 4, 5]
     assert kept_steps(EveryNSeconds(86400), items) == [0, 5]
+
+
+def test_hourly_for_a_day_and_daily_for_a_month():
+    hour = 3600.0
+    # Every half hour for 40 days, but nothing was saved on the last day but one.
+    hours = [at / 2 for at in range(2 * 24 * 40) if not 38 * 24 <= at / 2 < 39 * 24]
+    items = [Candidate(f"n{i}", i, 1, "a", i, at * hour) for i, at in enumerate(hours)]
+    kept = decide(parse_retention("every:1h:24 | every:1d:30"), items).kept - {items[-1].node}
+    days = [24.0 * day for day in range(40) if day != 38][-30:]
+    assert {item.seconds / hour for item in items if item.node in kept} == {
+        *range(39 * 24, 40 * 24),
+        *days,
+    }
+    assert kept_steps(EveryNSeconds("6h", 1), items) == [len(items) - 12, len(items) - 1]
+
+
+def test_a_clock_that_goes_backwards_does_not_make_an_old_interval_a_late_one():
+    items = [Candidate(f"n{i}", i, 1, "a", i, float(t)) for i, t in enumerate([100, 205, 150])]
+    rule = EveryNSeconds(100, 1)
+    assert rule.named(items) == {"n1"}
+    assert rule.named(items[1:]) == {"n1"}
 
 
 def test_a_clock_that_goes_backwards_takes_nothing_back():
@@ -333,7 +355,7 @@ def test_candidates_that_cannot_be(fields):
         (EveryNSeconds, (0,)), (EveryNSeconds, (float("nan"),)), (EveryNSeconds, (float("inf"),)),
         (EveryNSeconds, ("6 parsecs",)), (EveryNSeconds, ("h",)),
         (EveryNSeconds, (True,)), (EveryNSeconds, ("0s",)), (EveryNSeconds, (1e-9,)),
-        (EveryNSeconds, (None,)),
+        (EveryNSeconds, (None,)), (EveryNSeconds, ("1h", 0)), (EveryNSeconds, ("1h", 2.0)),
         (BestN, (0, "loss")), (BestN, (1, "")), (BestN, (1, None)), (BestN, (1, "loss", "least")),
         (LogSpaced, (1,)), (LogSpaced, (float("nan"),)), (LogSpaced, ("2",)),
         (Budget, (0,)), (Budget, ("10 cats",)), (Budget, ("0.1B",)), (Budget, (1.5,)),

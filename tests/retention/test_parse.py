@@ -49,6 +49,7 @@ def test_texts():
     )
     assert str(EveryNSeconds(21600)) == "EveryNSeconds('6h')"
     assert str(EveryNSeconds(0.5)) == "EveryNSeconds(0.5)"
+    assert str(EveryNSeconds("1h", last=24)) == "EveryNSeconds('1h', 24)"
     assert str(Budget(10**10)) == "Budget('10GB')"
     assert str(LogSpaced() | LogSpaced(1.5)) == "LogSpaced() | LogSpaced(base=1.5)"
 
@@ -60,6 +61,7 @@ def test_texts():
         ("every:1000", EveryNSteps(1000)),
         ("every:1000:5", EveryNSteps(1000, 5)),
         ("every:6h", EveryNSeconds("6h")),
+        ("every:1h:24 | every:1d:30", EveryNSeconds("1h", 24) | EveryNSeconds("1d", 30)),
         ("best:2:loss", BestN(2, "loss")),
         ("best:loss", BestN(1, "loss")),
         ("best:val/1.50:max", BestN(1, "val/1.50", "max")),
@@ -96,7 +98,8 @@ def test_both_spellings(text, rule):
         ("newest:3", "known are .* in short latest:3"), ("latest", "in short latest:3"),
         ("last:3", r"\(is latest:3 meant\?\)"), ("latest:1 | every=20", r"\(is every:20 meant\?\)"),
         ("every(20)", r"\(is every:20 meant\?\)"),
-        ("every:24h:30d", "every:24h takes no second argument, as '30d'"),
+        ("every:24h:30d", "every:24h takes a count, not '30d': .* and every:24h:7 of each of"),
+        ("every:1h:0", "last of EveryNSeconds is a whole number of 1 or more"),
         ("latest:1:2", "in short"), ("latest:x", "'x' is no whole number"), ("latest:٣", "no whole number"),
         ("strip:optim/**", "in short"), ("exact", "in short"), ("pinned:", "in short"),
         ("exact:latest:1", "exact-only:latest:1"),
