@@ -15,6 +15,8 @@ from lcstore.kernels.factored import DROP_4, DROP_8, LANES, LAST_4, LAST_8, lane
 _FINER = 8
 #: Values lie whole steps apart if they do so but for this part of a step, the root of the mean square.
 _AGREE = 1 / 8
+#: A row comes down by whole steps where one in so many of its values would come back too large at least.
+_LOST = 4
 _0 = np.float32(0)
 _HALF = np.float32(0.5)
 _1 = np.float32(1)
@@ -102,21 +104,23 @@ def _lost_steps(
     """Return by how many whole steps a row is too high for each value to come back as it is.
 
     A value one step under its centre comes back as the centre. Saved from there again, it is one step under
-    the next one: a row with a single value grew by a step each time.
+    the next one: a row with a single value grew by a step each time. A few of many do not take the row with
+    them, and the others would need a level above zero each.
     """
     drop = (DROP_4 if part.itemsize == 4 else DROP_8) - _FINER
     last = np.float32(LAST_4 if part.itemsize == 4 else LAST_8)
     down = np.float32(2.0**-_FINER)
     most = 0.0
-    is_lost = False
+    count, lost = 0, 0
     for i in range(part.size):
         if part[i] == 0:
             continue
+        count += 1
         under = (
             min(of_row + columns[i], last) - np.float32(np.int32(part[i] >> drop)) * down - known[i] - high
         )
         steps = np.floor(under / step_size + 0.5)
         if steps > 0:
             most = max(most, steps)
-            is_lost |= steps * step_size < below
-    return most if is_lost else 0.0
+            lost += steps * step_size < below
+    return most if lost and _LOST * lost >= count else 0.0

@@ -439,6 +439,16 @@ def test_no_value_among_zeros_grows_with_each_restart(shape, zeros, step_size, s
         values = forgets * values + (1 - forgets) * true
 
 
+@pytest.mark.parametrize("step_size", [32, 64])
+def test_few_values_far_below_do_not_take_the_others_with_them(step_size):
+    """A column came down to where its least value came back, so that all others had a level above zero."""
+    random = np.random.default_rng(1)
+    near = 1e-6 * np.exp(0.2 * random.standard_normal((512, 784)))
+    far = np.where(random.random(near.shape) < 0.04, near * 2.0 ** -(step_size / 16), near)
+    values, parts = far.astype(np.float32).reshape(-1), [Part(0, far.size, 784, 0)]
+    assert len(encode_factored(values, parts, step_size, even=False)) < 1000
+
+
 @pytest.mark.parametrize(
     ("shape", "zeros"),
     [((200, 200), 0.5), ((200, 200), 0.9), ((96, 700), 0.3), ((96, 700), 0.9), ((64, 1000), 0.5)]

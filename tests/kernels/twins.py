@@ -621,8 +621,8 @@ def offsets(patterns, rows, columns, known, step, threshold, below):
         elif squares - mean * mean < (step / 8) ** 2:
             high -= step * np.floor(high / step + 0.5)
             under = np.floor(((left - known)[there] - high) / step + 0.5)
-            lost = ((under > 0) & (under * step < below)).any()
-            both.append((high + step * under.max() if lost else high, 0.0))
+            lost = np.count_nonzero((under > 0) & (under * step < below))
+            both.append((high + step * under.max() if lost and 4 * lost >= count else high, 0.0))
         else:
             both.append((0.0, lanes_of(np.where(there, more, f(0))) / count))
     return np.array(both).reshape(-1, 2).T
