@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 _Shape: TypeAlias = tuple[int, ...] | None
+
+
+def under_names(state: str, names: Iterable[tuple[str, str]]) -> str | None:
+    """Return what gives the saved state of a module under its names here; None where no short line does.
+
+    Parameters
+    ----------
+    state
+        What gives it as it is saved.
+    names
+        Of each tensor the saved name, and the one here: wrappers set them apart.
+    """
+    pairs = list(names)
+    for old, new in pairs[:1]:
+        wrapped, wraps = old.removesuffix(new), new.removesuffix(old)
+        if old == new and all(old == new for old, new in pairs):
+            return state
+        if all(old == wrapped + new for old, new in pairs):
+            return f"{{name.removeprefix({wrapped!r}): value for name, value in {state}.items()}}"
+        if all(wraps + old == new for old, new in pairs):
+            return f"{{{wraps!r} + name: value for name, value in {state}.items()}}"
+    return None
 
 
 def line_for_rows(state: str, differing: Sequence[tuple[_Shape, _Shape]]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.errors import InvalidInputError
-from lcstore.loading.morerows import line_for_rows
+from lcstore.loading.morerows import line_for_rows, under_names
 from lcstore.state.frameworks import from_host, is_instance, memory_of
 from lcstore.state.names import Name, format_name
 from lcstore.state.torchobjects import is_optimizer, parameters_of
@@ -150,10 +150,12 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
         for name in wrong[:SHOWN]
     ]
     if said:
-        state = f"store.restore(step, to='torch'){''.join(f'[{one!r}]' for one in where)}"
+        whole = f"store.restore(step, to='torch'){''.join(f'[{one!r}]' for one in where)}"
+        state = under_names(whole, zip(saved, found, strict=True))
         pairs = [] if wrong or averaged else _other_names(found, here)
-        rows = line_for_rows(state, [(_shape(found[name]), _shape(here[name])) for name in wrong])
-        if rows or pairs or len(surplus) + len(wrong) < len(found):
+        shapes = [(_shape(found[name]), _shape(here[name])) for name in wrong]
+        rows = line_for_rows(state, shapes) if state else ""
+        if state and (rows or pairs or len(surplus) + len(wrong) < len(found)):
             others = _line_for_names(state, pairs, found) if pairs else _line_for_part(state, wrong)
             line = rows or others
             said.append(f"{line}, or of store.resume(step, to='torch') where the next save goes on from it")

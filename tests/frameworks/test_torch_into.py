@@ -149,6 +149,35 @@ def test_what_no_line_loads_in_part_is_given_none(saved):
     assert "strict" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("kept", "given"),
+    [
+        (torch.nn.DataParallel, torch.nn.Sequential),
+        (torch.nn.Sequential, torch.nn.DataParallel),
+        (torch.nn.DataParallel, torch.nn.DataParallel),
+    ],
+)
+@pytest.mark.parametrize("rows", [15, 7])
+def test_the_line_that_the_refusal_gives_goes_by_the_names_here(kept, given, rows):
+    # Names of a wrapped model have a prefix: none was found, so the line ran and loaded nothing.
+
+    def made(wrapper, rows):
+        inner = torch.nn.Sequential(torch.nn.Embedding(rows, 4), torch.nn.Linear(4, 2))
+        return inner if wrapper is torch.nn.Sequential else wrapper(inner)
+
+    store, step = lcstore.open(MemoryBackend.fresh(), policy="lossless"), 1
+    first, model = made(kept, 10), made(given, rows)
+    store.save(step, {"model": first})
+    with pytest.raises(lcstore.InvalidInputError, match="saved, here = ") as caught:
+        store.restore_into(step, {"model": model})
+    (line,) = re.search(r"(saved, here = .*), or of store.resume", str(caught.value)).groups()
+    exec(line, {"store": store, "step": step, "model": model})
+    old, new = first.state_dict().values(), model.state_dict().values()
+    for number, (was, now) in enumerate(zip(old, new, strict=True)):
+        if number or rows > 10:
+            assert torch.equal(now[: len(was)], was)
+
+
 def test_a_wider_model_is_loaded_in_part_by_the_line_that_the_refusal_gives(saved):
     store, state = saved
     model, step = _model(9), 0
