@@ -9,11 +9,18 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, Unpack
 
-from lcstore.errors import InvalidInputError
 from lcstore.format.labels import At, Run, check_step
+from lcstore.manager.landed import Landed
 from lcstore.manager.lastsave import LastSave
 from lcstore.manager.meter import Meter
-from lcstore.manager.options import Labels, RestoreOptions, ResumeOptions, check_labels, check_options
+from lcstore.manager.options import (
+    Labels,
+    RestoreOptions,
+    ResumeOptions,
+    check_labels,
+    check_options,
+    check_own,
+)
 from lcstore.manager.preemption import Notice
 from lcstore.manager.ranked import is_left_out
 from lcstore.manager.resumed import Resumed
@@ -26,7 +33,6 @@ from lcstore.retention.parse import as_rule
 from lcstore.state.containers import makes_state
 from lcstore.storage.backend import Backend
 from lcstore.store.opening import OpenOptions, open_store
-from lcstore.store.saver import SaveFuture
 from lcstore.store.store import Store
 from lcstore.write.saveinfo import SaveInfo
 
@@ -62,9 +68,9 @@ class CheckpointManager:
     preemption_grace
         Seconds from that on until the machine is gone.
     on_saved
-        Called with what is told of each save that was committed, by the thread of the loop: where `save` or
-        another method of this manager is next called, if it was made in the background. What it raises is
-        raised there.
+        Called once with what is told of each save that was committed, by the thread of the loop: by `save`,
+        `wait_until_finished`, `check_for_errors`, `close`, and before a resume. What it raises is raised
+        there, once the state that was due is saved, or on its way.
     options
         Passed on to `lcstore.open`: ``fs`` and ``path`` in the place of `url`, ``policy``,
         ``storage_options``, ``durability`` and so on.
@@ -103,8 +109,7 @@ class CheckpointManager:
         on_saved: Callable[[SaveInfo], object] | None = None,
         **options: Unpack[OpenOptions],
     ) -> None:
-        if not preemption_grace >= 0:
-            raise InvalidInputError(f"preemption_grace is 0 seconds or more, not {preemption_grace!r}")
+        check_own(preemption_grace, preempted=preempted, on_saved=on_saved)
         check_options(options, open_store, CheckpointManager.__init__)
         self._schedule = schedule_from(every)
         rule = None if keep is None else as_rule(keep)
@@ -113,10 +118,7 @@ class CheckpointManager:
         self._skips = skip_if_busy
         self._last_save = LastSave(preemption_grace)
         self._meter = Meter()
-        self._future: SaveFuture | None = None
-        self._on_saved = on_saved
-        self._last: int | None = None
-        self._landed: int | None = None
+        self._landed = Landed(self.store, self._last_save, on_saved)
         self._offered: int | None = None
 
         def opened() -> Store:
@@ -126,6 +128,7 @@ class CheckpointManager:
         self._evaluations = Evaluations(self.store, rule)
         self._notice = Notice(preempted)
         self._answered = False
+        self._process = os.getpid()
 
     # Saving ----------------------------------------------------------------------------------------------
 
@@ -139,14 +142,14 @@ class CheckpointManager:
         return due
 
     def _is_due(self, step: int) -> bool:
-        if step == self._last:
+        if step == self._landed.last:
             return False
         if self._notice.wants_a_save:
             return True
         if self._skips and self.store.is_saving:
             return False
         # A loop that counts anew is due: no schedule would say so until it is past that step again.
-        return step < (self._last or 0) or self._schedule.is_due(self._meter.pace(step))
+        return step < (self._landed.last or 0) or self._schedule.is_due(self._meter.pace(step))
 
     def save(
         self,
@@ -171,7 +174,7 @@ class CheckpointManager:
         metrics
             Numbers to find the best state by.
         force
-            Save in any case, but for a step that this manager saved last.
+            Save in any case, but for a step that this manager saved or resumed last.
         labels
             Passed on to `Store.save`: ``tags``, ``metadata``, ``exact``, ``touched`` and so on.
 
@@ -184,7 +187,8 @@ class CheckpointManager:
         ------
         LcstoreError
             As of `Store.save`; or a save in the background failed, and nobody has heard of that yet. Then
-            this state was not saved, and the next one goes on from the last commit.
+            this state was not saved, and the next one goes on from the last commit. What `on_saved` raises
+            comes after the save of this state.
         """
         check_step(step)
         check_labels(labels)
@@ -192,49 +196,54 @@ class CheckpointManager:
             return False
         self._offered = step
         self._meter.enter(step, saving=self.store.is_saving, state=state)
-        told = self._notice.is_given
+        told = False
         try:
-            if not (told and self._notice.wants_a_save):  # the last save goes on whatever came before
-                self.check_for_errors()
-            due = (force and step != self._last) or self._is_due(step)
-            self._evaluations.offered(step, metrics, saved=due)
-            if not due:
-                self._answered = told
-                return False
-            self._meter.begun(step)
-            state = self._meter.ready(state() if makes_state(state) else state)
-            if self._notice.wants_a_save:
-                self._save_last(step, state, metrics, labels)
-            elif self._background:
-                self.wait_until_finished()
-                self._future = self.store.save_async(step, state, metrics=metrics, **labels)
-            else:
-                self._take_in(self.store.save(step, state, metrics=metrics, **labels))
-            self._last, self._answered = step, told
-            if self._tending is not None:
-                self._tending.begin()
-            return True
+            begun = self._take(step, state, metrics, labels, force=force)
+            told = self._landed.tell()
+            return begun
         finally:
-            self._meter.leave(saving=self.store.is_saving)
+            self._meter.leave(saving=self.store.is_saving, told=told)
+
+    def _take(
+        self, step: int, state: StateLike, metrics: Mapping[str, float] | None, labels: Labels, *, force: bool
+    ) -> bool:
+        """Save a step if it is due, and tell nobody of it yet."""
+        told = self._notice.is_given
+        # The last save goes on whatever came before.
+        if not (told and self._notice.wants_a_save) and not self.store.is_saving:
+            self._landed.wait()
+        due = (force and not self._landed.is_there(step)) or self._is_due(step)
+        self._evaluations.offered(step, metrics, saved=due)
+        if not due:
+            self._answered = told
+            return False
+        self._meter.begun(step)
+        state = self._meter.ready(state() if makes_state(state) else state)
+        if self._notice.wants_a_save:
+            self._save_last(step, state, metrics, labels)
+        elif self._background:
+            self._landed.wait()
+            self._landed.begun(step, self.store.save_async(step, state, metrics=metrics, **labels))
+        else:
+            self._landed.saved(step, self.store.save(step, state, metrics=metrics, **labels))
+        self._answered = told
+        if self._tending is not None:
+            self._tending.begin()
+        return True
 
     def _save_last(
         self, step: int, state: StateLike, metrics: Mapping[str, float] | None, labels: Labels
     ) -> None:
         """Commit a state before the machine goes."""
         try:
-            self.wait_until_finished()
+            self._landed.wait()
         except Exception as error:  # what is to be saved now is later, and does not stand on that
             _log.warning("the save before the last one failed: %s", error)
         exact = labels.get("exact", False) or self._last_save.can_be_exact(self._notice.seconds)
-        info = self.store.save(step, state, metrics=metrics, **(labels | {"exact": exact}))
-        self._take_in(info)
+        labels = labels | {"exact": exact, "skip_below": 0.0}
+        info = self.store.save(step, state, metrics=metrics, **labels)
+        self._landed.saved(step, info)
         self._notice.saved(info)
-
-    def _take_in(self, info: SaveInfo) -> None:
-        self._landed = info.step
-        self._last_save.saved(info)
-        if self._on_saved is not None:
-            self._on_saved(info)
 
     # Waiting ---------------------------------------------------------------------------------------------
 
@@ -256,14 +265,8 @@ class CheckpointManager:
         LcstoreError
             What it failed with, if nobody has heard of that yet.
         """
-        future, self._future = self._future, None
-        try:
-            info = self.store.wait()
-        except Exception:
-            self._last = self._landed  # the step that failed may be saved once more
-            raise
-        if future is not None and info is not None:
-            self._take_in(info)
+        self._landed.wait()
+        self._landed.tell()
 
     @property
     def has_notice(self) -> bool:
@@ -308,17 +311,19 @@ class CheckpointManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if os.getpid() != self._process:  # a fork: the saves, and who hears of them, are its parent's
+            return
         if kind is None:
-            self._evaluations.ended(self._offered, self._last)
+            self._evaluations.ended(self._offered, self._landed.last)
+            self._offered = None
         try:
-            if self._tending is not None and not self._notice.is_given:
+            if self._tending is not None and not self._notice.seconds:
                 self._tending.finish()
-            self.store.__exit__(kind, error, trace)
-            future = self._future
-            if future is not None and not future.cancelled() and future.exception(0) is None:
-                self._take_in(future.result())
         finally:
-            self._notice.stop()
+            try:
+                self._landed.end(kind, error, trace)
+            finally:
+                self._notice.stop()
 
     # Looking ---------------------------------------------------------------------------------------------
 
@@ -390,6 +395,6 @@ class CheckpointManager:
         self._last_save.resumed(time.perf_counter() - began)
         step = self.store.step
         assert step is not None
-        self._last = self._landed = step
+        self._landed.resumed(step)
         self._meter.resumed(step)
         return Resumed(step, state)

@@ -108,10 +108,10 @@ class Meter:
             self._saves[-2].slow += seconds
         return state
 
-    def leave(self, *, saving: bool) -> None:
-        """Take note that the loop goes on."""
+    def leave(self, *, saving: bool, told: bool = False) -> None:
+        """Take note that the loop goes on; `told`, where an observer was told of a save: that costs, too."""
         self._left, self._saving = self._clock(), saving
-        if self._saves and self._last == self._step:
+        if self._saves and (told or self._last == self._step):
             self._saves[-1].blocked += self._left - self._entered
             self._entered = self._left
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any, Final, TypedDict
 
+from lcstore.errors import InvalidInputError
 from lcstore.format.labels import OnCorrupt, Run
 from lcstore.jobs.survey import OnProgress
 from lcstore.store.hints import UNKNOWN
@@ -81,3 +83,18 @@ def check_options(options: Mapping[str, Any], *takers: Callable[..., object]) ->
         near = get_close_matches(name, sorted(known), n=1)
         hint = f"it takes {meant or near[0] + '='}" if meant or near else UNKNOWN.get(name)
         raise TypeError(f"CheckpointManager takes no argument {name!r}" + (f"; {hint}" if hint else ""))
+
+
+def check_own(grace: Any, **functions: Any) -> None:
+    """Refuse values that a manager would only stumble over when a machine goes, or a state is saved.
+
+    Raises
+    ------
+    InvalidInputError
+        The grace is no time, or one of the functions is none.
+    """
+    if not (isinstance(grace, Real) and float(grace) >= 0):
+        raise InvalidInputError(f"preemption_grace is 0 seconds or more, not {grace!r:.100}")
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise InvalidInputError(f"{name} is a function or None, not {function!r:.100}")

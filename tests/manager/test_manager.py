@@ -706,6 +706,19 @@ def test_a_step_whose_failure_the_next_save_told_of_can_be_saved_once_more():
         assert store.steps() == [1]
 
 
+def test_a_step_whose_failure_somebody_else_heard_of_can_be_saved_once_more():
+    backend = Refusing.fresh()
+    with CheckpointManager(backend, every=1) as manager:
+        backend.refuses = True
+        assert manager.save(1, state(1))
+        with pytest.raises(StorageError):
+            manager.store.wait()
+        backend.refuses = False
+        assert manager.save(1, state(1), force=True)
+    with lcstore.open(backend, "r") as store:
+        assert store.steps() == [1]
+
+
 def test_the_last_save_goes_on_whatever_became_of_the_one_before(caplog):
     told, backend = [], Refusing.fresh()
     with CheckpointManager(backend, every=1, preempted=lambda: bool(told)) as manager:

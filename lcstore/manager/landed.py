@@ -1,0 +1,116 @@
+"""What becomes of the saves of a loop, and who is told of those that were committed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+
+from lcstore.manager.lastsave import LastSave
+from lcstore.store.saver import SaveFuture
+from lcstore.store.store import Store
+from lcstore.write.saveinfo import SaveInfo
+
+
+class Landed:
+    """Takes in what became of each save, and then tells an observer of those that were committed, each once.
+
+    The observer is called when all else is done: what it raises costs no state, and it may save by itself.
+
+    Parameters
+    ----------
+    store
+        Where the states are.
+    last_save
+        Learns what a save takes.
+    on_saved
+        The observer, if there is one.
+
+    Attributes
+    ----------
+    last
+        The step that was resumed, or saved last, or skipped. None where that failed and none came before.
+    """
+
+    def __init__(
+        self, store: Store, last_save: LastSave, on_saved: Callable[[SaveInfo], object] | None
+    ) -> None:
+        self._store = store
+        self._last_save = last_save
+        self._on_saved = on_saved
+        self.last: int | None = None
+        self._committed: int | None = None
+        self._future: SaveFuture | None = None
+        self._untold: deque[SaveInfo] = deque()
+        self._tells = False
+
+    def begun(self, step: int, future: SaveFuture) -> None:
+        """Take in that a step is being saved in the background."""
+        self.last, self._future = step, future
+
+    def saved(self, step: int, info: SaveInfo) -> None:
+        """Take in that a step was saved, or skipped."""
+        self.last = step
+        self._note(info)
+
+    def resumed(self, step: int) -> None:
+        """Take in that the loop goes on from a step."""
+        self.last = self._committed = step
+
+    def _note(self, info: SaveInfo) -> None:
+        self._last_save.saved(info)
+        if info.kind != "skipped":
+            self._committed = info.step
+            self._untold.append(info)
+
+    def is_there(self, step: int) -> bool:
+        """Return whether a step is the one saved last; that is waited for, as it may be skipped, or fail."""
+        if step == self.last:
+            self.wait()
+        return step == self.last == self._committed
+
+    def wait(self) -> None:
+        """Wait for the save under way; raise what it failed with, if nobody has heard of that yet."""
+        try:
+            self._store.wait()
+        finally:
+            self._hear()
+
+    def _hear(self) -> None:
+        """Take in the save in the background, if it ended: an interrupt may leave it under way."""
+        future = self._future
+        if future is None or not future.done():
+            return
+        self._future = None
+        if Future.exception(future) is None:  # as the base class has it: nobody heard of a failure by this
+            self._note(future.result())
+        else:
+            self.last = self._committed  # the step that failed may be saved once more
+
+    def tell(self) -> bool:
+        """Tell of what is untold; return whether there was something. What the observer raises is raised."""
+        if self._on_saved is None:
+            self._untold.clear()
+        if self._tells or not self._untold:  # an observer that saves is told of that when it returns
+            return False
+        self._tells = True
+        try:
+            while self._untold and self._on_saved is not None:
+                self._on_saved(self._untold.popleft())
+        finally:
+            self._tells = False
+        return True
+
+    def end(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the store as the end of a ``with`` block does, and tell of what was saved last."""
+        self._store.__exit__(kind, error, trace)
+        self._hear()
+        try:
+            self.tell()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"Besides, on_saved failed: {failure!r}")
