@@ -313,10 +313,10 @@ class CheckpointManager:
     ) -> None:
         if os.getpid() != self._process:  # a fork: the saves, and who hears of them, are its parent's
             return
-        if kind is None:
-            self._evaluations.ended(self._offered, self._landed.last)
-            self._offered = None
         try:
+            if kind is None:
+                self._evaluations.ended(self._offered, self._landed.last)
+                self._offered = None
             if self._tending is not None and not self._notice.seconds:
                 self._tending.finish()
         finally:

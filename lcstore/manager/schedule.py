@@ -182,7 +182,7 @@ def schedule_from(every: ScheduleLike) -> Schedule:
                 f"{every!r} is no schedule: steps are a number, {count}, and a time has a unit, '{count}s'"
             )
         return Seconds(every)
-    if not callable(getattr(every, "is_due", None)):
+    if isinstance(every, type) or not callable(getattr(every, "is_due", None)):
         raise InvalidInputError(
             "a schedule is a number of steps, a time such as '10min', one of Steps, Seconds, Overhead and "
             "FailureRate, or an object of yours that says is_due(pace), as lcstore.Schedule does; not "

@@ -787,6 +787,7 @@ def test_wrong_arguments_are_refused_before_anything_is_made():
         {"preemption_grace": -1.0},
         {"every": "often"},
         {"every": "10"},
+        {"every": Overhead},
     ):
         with pytest.raises(InvalidInputError):
             CheckpointManager(backend, **wrong)

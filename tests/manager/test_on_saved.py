@@ -202,15 +202,16 @@ def test_saves_of_the_store_itself_are_not_told_as_those_of_the_manager():
         assert observer.steps == [0]
 
 
-def test_an_interrupt_while_a_manager_waits_for_its_tending_leaves_the_store_closed(monkeypatch):
+@pytest.mark.parametrize(("part", "does"), [("_tending", "finish"), ("_evaluations", "ended")])
+def test_an_interrupt_while_a_manager_is_closed_leaves_the_store_closed(part, does, monkeypatch):
     observer, backend = Observer(), MemoryBackend.fresh()
     manager = CheckpointManager(backend, every=1, keep="latest:2", on_saved=observer)
     manager.save(0, state(0))
 
-    def interrupted():
+    def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(manager._tending, "finish", interrupted)
+    monkeypatch.setattr(getattr(manager, part), does, interrupted)
     with pytest.raises(KeyboardInterrupt):
         manager.close()
     assert observer.steps == [0]
