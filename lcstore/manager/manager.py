@@ -200,6 +200,8 @@ class CheckpointManager:
         try:
             begun = self._take(step, state, metrics, labels, force=force)
             told = self._landed.tell()
+            if begun and self._tending is not None:  # after that: what is told of may go now
+                self._tending.begin()
             return begun
         finally:
             self._meter.leave(saving=self.store.is_saving, told=told)
@@ -227,8 +229,6 @@ class CheckpointManager:
         else:
             self._landed.saved(step, self.store.save(step, state, metrics=metrics, **labels))
         self._answered = told
-        if self._tending is not None:
-            self._tending.begin()
         return True
 
     def _save_last(

@@ -13,7 +13,7 @@ from lcstore.errors import InvalidInputError
 
 
 class RandomState:
-    """The global generators of Python, numpy and torch (on the CPU, and on GPUs where they are used).
+    """The global generators of Python, numpy and torch (on the CPU, and on GPUs of CUDA that are used).
 
     Save it beside the model, and give it to ``resume_into``: then a resumed run draws the same numbers as one
     that was never interrupted. Generators of your own (``numpy.random.Generator``, ``torch.Generator``, JAX

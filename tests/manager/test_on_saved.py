@@ -218,6 +218,18 @@ def test_an_interrupt_while_a_manager_is_closed_leaves_the_store_closed(part, do
     assert "closed" in repr(manager.store)
 
 
+def test_no_rule_lets_go_of_what_an_observer_is_being_told_of(monkeypatch):
+    """With `latest:1` the state before went as soon as the next was there: an observer is to pin it first."""
+    order = []
+    how = {"every": 1, "keep": "latest:1", "on_saved": lambda info: order.append(info.step)}
+    with CheckpointManager(MemoryBackend.fresh(), **how) as manager:
+        monkeypatch.setattr(manager._tending, "begin", lambda: order.append("tended"))
+        manager.save(0, state(0))
+        wait(manager)
+        manager.save(1, state(1))
+    assert order == ["tended", 0, "tended", 1]
+
+
 def test_a_notice_that_cannot_be_asked_for_leaves_no_store_open():
     """The end of the block asked for it once more, and did nothing else."""
 
