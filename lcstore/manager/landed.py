@@ -105,12 +105,20 @@ class Landed:
     def end(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the store as the end of a ``with`` block does, and tell of what was saved last."""
-        self._store.__exit__(kind, error, trace)
-        self._hear()
+        """Close the store as the end of a ``with`` block does; tell of what was saved last before."""
         try:
-            self.tell()
+            self._tell_all()
         except Exception as failure:
             if error is None:
                 raise
             error.add_note(f"Besides, on_saved failed: {failure!r}")
+        finally:
+            self._store.__exit__(kind, error, trace)
+
+    def _tell_all(self) -> None:
+        """Tell of all that was saved, and of what an observer saves then."""
+        self.tell()
+        while self._future is not None:
+            Future.exception(self._future)  # waits; of a failure nobody has heard by this
+            self._hear()
+            self.tell()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -160,6 +161,27 @@ def test_an_observer_may_save_by_the_manager_and_is_told_of_that_too(background)
     manager.wait_until_finished()
     assert sorted(observer.steps) == [*range(8)] == manager.all_steps()
     manager.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_last_save_of_a_loop_is_told_of_while_the_store_is_open(fails):
+    """It was closed by then: an observer that looked at the state, or pinned it, ended the run."""
+    backend, observer = MemoryBackend.fresh(), Observer()
+
+    def told(info):
+        observer(info)
+        assert manager.restore(info.step)["epoch"] == info.step
+        manager.store.pin(info.node, by="evaluator")
+        if info.step == 0:
+            assert manager.save(1, state(1), force=True)
+
+    with suppress(KeyError), CheckpointManager(backend, every=2, on_saved=told) as manager:
+        manager.save(0, state(0))
+        if fails:
+            raise KeyError
+    assert observer.steps == [0, 1]
+    with lcstore.open(backend, "r") as store:
+        assert [one.step for one in store.states() if one.pinned_by] == [0, 1]
 
 
 def test_an_observer_may_close_the_manager():
