@@ -32,13 +32,15 @@ _MOST_BROKEN = 20
 class Found:
     """A store: its runs, steps, latest state, and bytes of weights as far as names tell them; its best state.
 
-    With a best state, the problem may be of some of the others.
+    When the latest state was saved, its record tells: None where that was not read. With a best state, the
+    problem may be of some of the others.
     """
 
     url: str
     runs: int = 0
     steps: int = 0
     latest_step: int | None = None
+    latest_created: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     bytes_weights: int | None = None
     best: Best | None = None
@@ -152,9 +154,9 @@ def _look(answer: Answer, fast: bool, by: By | None, url: str) -> Found:
             states = store.states(records=by is not None)
             lost = "" if states or store.states(records=False, retired=True) else lost_of(store)
             latest = next((state for state in states if state.latest), None)
-            metrics = {} if latest is None else latest.metrics
+            info = None if latest is None else latest.info
             if by is None and latest is not None and not fast:
-                metrics = store.info(latest.node).metrics
+                info = store.info(latest.node)
     except LcstoreError as error:
         return Found(url, problem=str(error))
     if lost:
@@ -165,7 +167,8 @@ def _look(answer: Answer, fast: bool, by: By | None, url: str) -> Found:
     problem = next((one.problem for one in states if one.problem is not None), None)
     wrong = None if problem is None else f"{problem}. Next: lcstore verify {shlex.quote(url)}"
     step = None if latest is None else latest.step
-    return Found(url, runs, steps, step, metrics, nbytes or None, best, wrong)
+    created, metrics = (None, {}) if info is None else (info.created, info.metrics)
+    return Found(url, runs, steps, step, created, metrics, nbytes or None, best, wrong)
 
 
 def _count(answer: Answer, url: str) -> Counted:
@@ -235,10 +238,13 @@ def _counts(stats: Stats | None) -> tuple[object, ...]:
 
 def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
     numbers = ("runs", "steps", "latest step")
-    shown = Table("store", *numbers, "its metrics", "", right=numbers, spare=("its metrics",), one_line=True)
+    columns = (*numbers, "saved (UTC)", "its metrics")
+    spare = ("its metrics", "runs", "steps", "saved (UTC)")
+    shown = Table("store", *columns, "", right=numbers, spare=spare, one_line=True)
     for one in found:
-        facts = (one.runs, one.steps, one.latest_step, metrics_text(one.metrics))
-        shown.row(one.url, *(("",) * 4 if one.problem else facts), "cannot be listed" if one.problem else "")
+        saved = (one.latest_created or "")[:16].replace("T", " ")
+        facts = (one.runs, one.steps, one.latest_step, saved, metrics_text(one.metrics))
+        shown.row(one.url, *(("",) * 5 if one.problem else facts), "cannot be listed" if one.problem else "")
     yield shown
     yield (
         f"{counted(len(found), 'store')} below {answer.url}; lcstore stats counts the bytes of each, and "

@@ -60,9 +60,29 @@ def test_the_stores_below_a_folder_are_listed(runs):
     shown = call("ls", f"{runs}/").stdout
     assert "3 stores below" in shown
     for name, loss in (("gpt", "loss 9"), ("sweep/lr1", "loss 7.9"), ("sweep/deep/lr2", "loss 6.8")):
-        assert re.search(rf"{runs}/{name} +1 +\d+ +\d+ +{loss}$", shown, re.MULTILINE)
+        assert re.search(rf"{runs}/{name} +1 +\d+ +\d+ +20[-0-9]+ [0-9:]+ +{loss}$", shown, re.MULTILINE)
     assert f"{runs}/sweep/lr1" in shown
     assert "1 store below" in call("ls", f"{runs}/sweep/deep").stdout
+
+
+def test_when_each_store_was_saved_last_is_told(tmp_path, monkeypatch):
+    save(str(tmp_path / "old"))
+    (tmp_path / "new").mkdir()
+    shutil.copy(tmp_path / "old/lcstore.json", tmp_path / "new")
+    told = {one["url"].rpartition("/")[2]: one["latest_created"] for one in _stores(tmp_path)}
+    (latest,) = (one["created"] for one in document("ls", f"{tmp_path}/old")["states"] if one["latest"])
+    assert told == {"old": latest, "new": None}
+    assert [one["latest_created"] for one in _stores(tmp_path, "--best", "loss")] == [latest, None]
+    assert [one["latest_created"] for one in _stores(tmp_path, "--fast")] == [None, None]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(printing, "width_of", lambda _: 80)
+    shown = call("ls", ".").stdout
+    assert "saved (UTC)" in shown
+    assert latest[:16].replace("T", " ") in shown
+
+
+def _stores(place: Path, *given: str) -> list[dict]:
+    return document("ls", str(place), *given)["stores"]
 
 
 def test_stores_are_listed_fast_by_names_alone(runs):
