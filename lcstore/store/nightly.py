@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Part: TypeAlias = Literal["collect", "retain", "compact", "verify"]
 R = TypeVar("R")
 
+_TO_ANOTHER_DISK: Final = "lcstore cp {url} TO"
 _COMMAND: Final = re.compile("`(lcstore [^`]+)`")
 
 
@@ -83,6 +84,12 @@ class MaintainReport:
         return [f"{part} failed: {problem}" for part, problem in self.problems.items()]
 
     @property
+    def is_short_of_room(self) -> bool:
+        """Whether a part failed, or stopped before its end, as the disk is full or nearly so."""
+        failed = (error for error in self.problems.values() if isinstance(error, StorageError))
+        return any(error.reason == "full" for error in failed)
+
+    @property
     def lack(self) -> StorageError | None:
         """What failed as the disk has no room for records; None where nothing did."""
         failed = (error for error in self.problems.values() if isinstance(error, StorageError))
@@ -95,9 +102,9 @@ class MaintainReport:
             return UPGRADE
         if self.lack is not None:  # nothing is repaired before there is room, and it says what makes some
             found = _COMMAND.search(self.lack.message)
-            return "lcstore cp {url} TO" if found is None else found[1]
+            return _TO_ANOTHER_DISK if found is None else found[1]
         if not any(isinstance(error, CorruptionError) for error in self.problems.values()):
-            return ""
+            return _TO_ANOTHER_DISK if self.is_short_of_room else ""
         return (self.verified and self.verified.next) or REPAIR
 
     def __str__(self) -> str:

@@ -68,8 +68,10 @@ def _of_all(
     tended: Sequence[Tended[MaintainReport]], answer: Answer, dry_run: bool, left_out: str
 ) -> Iterator[str]:
     """Yield what is said of all stores together: bytes, what parts of a rule passed over, when bytes go."""
-    reports = [one.report for one in tended if one.report is not None]
-    seen = [report.forecast for report in reports if report.forecast is not None]
+    of = {one.url: one.report for one in tended if one.report is not None}
+    known = {url: report.forecast for url, report in of.items() if report.forecast is not None}
+    reports, seen = [*of.values()], [*known.values()]
+    largest = f"lcstore stats {answer.quoted}"  # has the largest on top
     if seen:
         now, merged = sum(one.bytes_now for one in seen), sum(one.bytes_compacted for one in seen)
         later, without = sum(one.bytes_collected for one in seen), sum(one.bytes_without for one in seen)
@@ -82,19 +84,22 @@ def _of_all(
                 f"Without merged edges, which keep restores short, {size(without)} would be left: "
                 "`--max-bytes 0`."
             )
-        short = sum(not one.has_room for one in seen)
+        short = _named(url for url, one in known.items() if not one.has_room)
         if short:
-            yield f"The disk lacks room to compact {counted(short, 'store')} of these: make some first."
-        few = sum(one.lacking > 0 for one in seen)
+            yield f"The disk lacks room to compact {short}. Make some first: {largest}"
+        few = _named(url for url, one in known.items() if one.lacking)
         if few:
-            these = f"{counted(few, 'store')} of these: make some first, or not all states may go"
-            yield f"The disk lacks room for the records that let go of states in {these}."
+            these = f"{few}. Make some first, or not all states may go: {largest}"
+            yield f"The disk lacks room for the records that let go of states in {these}"
         closed = [one.closed for one in seen if one.closed]
         if closed:
-            of = f"{counted(len(closed), 'store')} of these, the first at {closed[0]}"
-            yield f"This user may change nothing in {of}: with --apply, they end in an error."
+            these = f"{counted(len(closed), 'store')} of these, the first at {closed[0]}"
+            yield f"This user may change nothing in {these}: with --apply, they end in an error."
     notes = [(report.url, note) for report in reports if report.retained for note in report.retained.notes]
     yield from _noted(notes)
+    full = _named(url for url, report in of.items() if report.is_short_of_room)
+    if full:
+        yield f"The disk lacked room in {full}. Make some, then do the same again: {largest}"
     freed = sum(report.collected.deleted_bytes for report in reports if report.collected)
     if not dry_run:
         yield f"Freed: {size(freed)} in all."
@@ -113,6 +118,13 @@ def _of_all(
             "What is let go of now is condemned by a run an eighth of the grace later (3 h of a day), "
             "and freed by one a grace after that."
         )
+
+
+def _named(urls: Iterable[str]) -> str:
+    """Return some stores by number and name, as many names as a line is read for; "" where there are none."""
+    found = sorted(urls)
+    more = ", ... (--json has all)" * (len(found) > _MOST_ALIKE)
+    return f"{counted(len(found), 'store')}: {', '.join(found[:_MOST_ALIKE])}{more}" if found else ""
 
 
 def tell_collected(

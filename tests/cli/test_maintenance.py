@@ -225,16 +225,28 @@ def test_every_dry_run_shows_what_becomes_of_the_bytes(arguments, run):
 
 
 def test_a_dry_run_says_where_the_disk_lacks_room(run, monkeypatch):
+    place = str(Path(run).parent)
+
     def shown():
-        alone = call("maintain", run, "--keep", KEEP).stdout
-        return alone, call("maintain", str(Path(run).parent), "--keep", KEEP).stdout
+        return (call("maintain", url, "--keep", KEEP).stdout for url in (run, place))
 
     assert all("lacks room" not in text for text in shown())
     monkeypatch.setattr(compact, "bytes_free", lambda backend: 4096)
     alone, below = shown()
     assert "room for a compaction" in alone
     assert "The disk lacks room for all of that" in alone
-    assert "lacks room to compact 1 store of these" in below
+    assert f"lacks room to compact 1 store: {run}. Make some first: lcstore stats {place}" in below
+
+
+def test_a_night_names_the_stores_in_which_the_disk_lacked_room(run, monkeypatch):
+    place = str(Path(run).parent)
+    shutil.copytree(run, f"{place}/an other")
+    monkeypatch.setattr(compact, "bytes_free", lambda backend: 4096)
+    told = call("maintain", place, "--keep", KEEP, "--apply")
+    assert told.exit_code == 1
+    full = f"The disk lacked room in 2 stores: {run}, {place}/an other. Make some, then do the same again"
+    assert f"{full}: lcstore stats {place}" in told.stdout
+    assert f"Next: lcstore cp {shlex.quote(run)} TO" in told.stdout
 
 
 def test_a_dry_run_says_where_the_disk_lacks_room_for_records(run, monkeypatch):
@@ -251,7 +263,7 @@ def test_a_dry_run_says_where_the_disk_lacks_room_for_records(run, monkeypatch):
     assert told["forecast"]["lacking"] == 4096 * (len(told["retired"]) + 1)
     alone, below = shown()
     assert f"The disk lacks {size(told['forecast']['lacking'])} for the records" in alone
-    assert "lacks room for the records that let go of states in 1 store of these" in below
+    assert f"lacks room for the records that let go of states in 1 store: {run}. Make" in below
     # Where nothing goes, no record does.
     assert document("retain", run, "--keep", "latest:999")["forecast"]["lacking"] == 0
 
