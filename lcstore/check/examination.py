@@ -12,7 +12,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.check.damage import NOWHERE, Damage, Harm, Judge
-from lcstore.check.findings import Findings, Level, Severity, VerifyReport, ranges_of
+from lcstore.check.findings import LOST, Findings, Level, Severity, VerifyReport, ranges_of
 from lcstore.check.going import needed
 from lcstore.check.looker import Need, check_leaves
 from lcstore.check.lostparts import let_go_of, rest_of
@@ -148,7 +148,10 @@ class Examination:
                 )
             if own is None:
                 if record.target not in self.store.graph.nodes:
-                    message = "it leads to a state that is not there any more"
+                    gone = self.store.is_condemned(edge, markkeys.WHOLE_EDGE)
+                    known = gone or record.target in self.store.marks.retired
+                    why = "" if known else f": collected as this was made, or {LOST}"
+                    message = f"it leads to a state that is not there any more{why}"
                     self.findings.add("info", "orphan", key, message)
                 continue
             try:
@@ -274,7 +277,7 @@ class Examination:
         condemned = {name.edge for name in store.marks.condemned}
         unread = any(key.startswith((keys.NODES, keys.EDGES)) for key in store.unreadable)
         for edge, found in by_edge.items():
-            why = "left by an interrupted save, or of one under way"
+            why = f"left by an interrupted save, or of one under way; or {LOST}"
             if edge in condemned:
                 why = "condemned, and not collected yet"
             elif unread:

@@ -21,6 +21,8 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 #: Each looks at all that the ones before look at.
 Level: TypeAlias = Literal["structure", "checksum", "decode", "restore"]
 
+#: What may be where something speaks of a state that is not there.
+LOST: Final = "the record of that state and its second copy are lost"
 #: Commands that findings name; `{url}` is filled in when the report is made.
 DOCTOR: Final = "lcstore doctor {url}"
 REPAIR: Final = "lcstore repair {url}"

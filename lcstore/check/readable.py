@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 from lcstore.check.copied import Copied, copied
-from lcstore.check.findings import REPAIR, Findings
+from lcstore.check.findings import LOST, REPAIR, Findings
 from lcstore.check.going import edges_of, kept_in, staying, staying_now
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
@@ -21,7 +21,7 @@ from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.gone import DAMAGED
 from lcstore.index.links import Link
 from lcstore.index.listing import CHECKING, Listing, is_amiss
-from lcstore.index.marked import Marks
+from lcstore.index.marked import Marks, bearers
 from lcstore.index.uncopied import copied_late
 from lcstore.jobs.survey import OnProgress, spread
 from lcstore.layout.join import join
@@ -383,8 +383,11 @@ class Readable:
         for name in self.named:
             if name.node is not None and name.node not in self.graph.nodes:
                 what = f"{name.kind} {name.name!r} is of no state that is there"
-                message = f"{what}; an interrupted save leaves that"
-                self.findings.add("info", "tag", markkeys.tag_key(name), message)
+                why = "an interrupted save leaves that"
+                if name.kind == "pin":  # which none stores, and nothing lets go of a pinned state
+                    held = name in bearers(self.named, "pin", {name.node}).get(name.name, ())
+                    why = f"{LOST}, or the pin came too late" if held else "it was taken away"
+                self.findings.add("info", "tag", markkeys.tag_key(name), f"{what}; {why}")
         known = {name.name for name in self.named if name.kind == "tag"}
         for node in self.kept:
             record = self.records.get(node)

@@ -114,6 +114,37 @@ def test_every_deleted_object_is_missed(objects, level):
         assert node.node in said if stands_below else "of no record" in said
 
 
+def test_what_speaks_of_a_state_whose_record_and_copy_are_lost_is_noted():
+    """A shortcut that leads to it, and a pin: it was neither let go of nor never saved."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="default") as store:
+        for step in range(0, 200, 10):
+            store.save(step, state(step))
+        store.maintain(lcstore.LatestN(1) | lcstore.EveryNSteps(50))
+        assert "lost" not in noted_of(backend)
+        merged = next(key for key in backend.list("edges") if store.at(100).node in key[:40])
+        for step in (100, 190):
+            store.pin(step, by="paper")
+        store.pin(50)
+        store.unpin(50)
+        gone = [store.at(step).node for step in (50, 100, 190)]
+    for node in gone:
+        key = next(key for key in backend.list("nodes") if keys.parse_node_key(key).node == node)
+        backend.delete_many([key, f"copies/{node}.json"])
+    said = noted_of(backend)
+    assert f"{merged} it leads to a state that is not there any more: collected as this was made, or" in said
+    lost = "is of no state that is there; the record of that state and its second copy are lost, or the pin"
+    for node in gone[1:]:
+        assert f"pin '{node} paper' {lost}" in said
+    assert f"pin '{gone[0]}' is of no state that is there; it was taken away" in said
+    assert "of no record: left by an interrupted save, or of one under way; or the record of that" in said
+
+
+def noted_of(backend: MemoryBackend) -> str:
+    """Return what is noted of a store, one note a line."""
+    return "\n".join(f"{one.key} {one.message}" for one in verify(backend).findings)
+
+
 def test_every_two_objects_that_change_places_are_found(objects):
     names = sorted(objects)
     for first, second in pairwise(names):
