@@ -257,6 +257,17 @@ def no_tag(tags: Iterable[str], url: str, name: str) -> NotFoundError:
     return NotFoundError(said, missing="tag")
 
 
+def _deleted(graph: Graph, at: object) -> str:
+    """Return what retirements tell of states that are gone: their nodes, as far as later states name them."""
+    gone = graph.hidden - graph.nodes.keys()
+    if at in gone:
+        return "it was let go of, and is deleted; "
+    latest = graph.latest()
+    if gone and isinstance(at, int) and latest is not None and at < latest.step:
+        return "states were let go of here and are deleted: the output of the night that did it says which; "
+    return ""
+
+
 def _retired(
     graph: Graph, url: str, at: object, run: str | int | None, is_going: Callable[[str], bool]
 ) -> str:
@@ -264,7 +275,7 @@ def _retired(
     gone = (n for n in [*graph.nodes.values()] if at in (n.step, n.node) and n.node in graph.hidden)
     found = [n for n in gone if run is None or run in (n.run, n.run_id)]
     if not found:
-        return ""
+        return _deleted(graph, at)
     node = found[-1].node
     it = "it" if node != at else f"step {found[-1].step}, on which it was set,"
     if node in graph.condemned_nodes:

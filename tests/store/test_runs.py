@@ -212,6 +212,30 @@ def test_a_step_that_a_run_does_not_have_is_told_of_that_run():
     assert f"lcstore ls {backend.url} --run 2" in said
 
 
+def test_a_step_that_may_have_been_deleted_is_told_as_such():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0) as store:
+        for step in range(0, 60, 10):
+            store.save(step, {"n": step})
+
+        def said(at):
+            with pytest.raises(lcstore.NotFoundError) as told:
+                store.info(at)
+            return str(told.value)
+
+        assert "let go of" not in said(25)
+        before = store.at(30).node
+        store.retain("latest:1 | every:20")
+        store.compact()
+        store.collect()
+        assert store.steps() == [0, 20, 40, 50]
+        which = "states were let go of here and are deleted: the output of the night that did it says which"
+        assert f"no state 30 in {backend.url}; {which}; it holds 4 steps" in said(30)
+        assert "let go of" not in said(60)
+        assert "it was let go of, and is deleted; " in said(before)
+        assert "let go of" not in said("0" * 32)
+
+
 def test_a_state_that_is_empty_is_told_to_have_nothing():
     with lcstore.open(MemoryBackend.fresh()) as store:
         store.save(7, {})
