@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -56,7 +56,16 @@ class Counted:
     problem: str | None = None
 
 
-F = TypeVar("F", Found, Counted)
+@dataclass(frozen=True)
+class Held:
+    """A store, and its pins; or why these could not be told."""
+
+    url: str
+    pins: list[dict[str, Any]] = field(default_factory=list)
+    problem: str | None = None
+
+
+F = TypeVar("F", Found, Counted, Held)
 
 
 def below_of(answer: Answer, leave_out: Sequence[str] | None = None, **bounds: int) -> list[str]:
@@ -130,6 +139,22 @@ def count_stores(answer: Answer, urls: list[str]) -> None:
     _tell_broken(answer, found, "counted whole")
 
 
+def list_pins(answer: Answer, urls: list[str]) -> None:
+    """Show the pins of some stores; exit with status 1 if those of one cannot be listed."""
+    found = _each(answer, partial(_held, answer), urls)
+    answer.give({"url": answer.url, "stores": found}, _shown_pins(answer, found))
+    _tell_broken(answer, found, "listed")
+
+
+def pins_of(store: Store) -> list[dict[str, Any]]:
+    """Return the pins of a store, by step: of each who holds it, and which state."""
+    return [
+        {"step": state.step, "by": by, "node": state.node}
+        for state in store.states(records=False)
+        for by in state.pinned_by
+    ]
+
+
 def _each(answer: Answer, look: Callable[[str], F], urls: list[str]) -> list[F]:
     from lcstore.jobs.survey import spread
 
@@ -182,6 +207,16 @@ def _count(answer: Answer, url: str) -> Counted:
     except LcstoreError as error:
         return Counted(url, problem=str(error))
     return Counted(url, stats, (wrong and f"{wrong}. Next: lcstore verify {shlex.quote(url)}") or None)
+
+
+def _held(answer: Answer, url: str) -> Held:
+    import lcstore
+
+    try:
+        with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
+            return Held(url, pins_of(store))
+    except LcstoreError as error:
+        return Held(url, problem=str(error))
 
 
 def lost_of(store: Store) -> str:
@@ -250,6 +285,18 @@ def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
         f"{counted(len(found), 'store')} below {answer.url}; lcstore stats counts the bytes of each, and "
         "lcstore ls URL lists the states of one."
     )
+
+
+def _shown_pins(answer: Answer, found: list[Held]) -> Iterator[Table | str]:
+    shown = Table("store", "step", "by", "node", right=("step",), brief=True)
+    for one in found:
+        for pin in one.pins:
+            shown.row(one.url, *pin.values())
+    holding = [len(one.pins) for one in found if one.pins]
+    if holding:
+        yield shown
+    pins = f"{counted(sum(holding), 'pin')} in {len(holding)} of {counted(len(found), 'store')}"
+    yield f"{pins} below {answer.url}. To take one away: lcstore unpin URL@STEP"
 
 
 def _shown_bests(answer: Answer, found: list[Found], by: By) -> Iterator[Table | str]:

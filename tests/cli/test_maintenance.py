@@ -602,6 +602,27 @@ def test_a_tag_with_a_slash_is_found_as_the_command_says(run):
     assert "there is no state 'exp/two'" in call("show", f"{run}@exp/two").stderr
 
 
+def test_pins_of_all_stores_below_a_place_are_listed(tmp_path):
+    for name in ("a", "b", "c"):
+        with lcstore.open(tmp_path / name, threads=1) as store:
+            store.save(10, {"n": 1})
+            if name != "b":
+                store.pin(10, by="paper")
+    shown = call("pin", str(tmp_path)).stdout
+    assert re.search(rf"^{tmp_path}/a +10 +paper +[0-9a-f]+$", shown, re.MULTILINE)
+    assert f"2 pins in 2 of 3 stores below {tmp_path}. To take one away: lcstore unpin URL@STEP" in shown
+    told = {
+        one["url"]: [pin["by"] for pin in one["pins"]] for one in document("pin", str(tmp_path))["stores"]
+    }
+    assert told == {f"{tmp_path}/a": ["paper"], f"{tmp_path}/b": [], f"{tmp_path}/c": ["paper"]}
+    (tmp_path / "b" / "lcstore.json").write_text("{")
+    (tmp_path / "b" / "copies" / "lcstore.json").unlink()
+    broken = call("pin", str(tmp_path))
+    assert broken.exit_code == 1
+    assert "stores that could not be listed: 1" in broken.stderr
+    assert "2 pins in 2 of 3 stores" in broken.stdout
+
+
 def test_pins_of_several(run):
     for who in ("alice", "bob"):
         assert document("pin", f"{run}@20", "--by", who)["by"] == who

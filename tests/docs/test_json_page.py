@@ -40,6 +40,7 @@ CALLS = {
     "lcstore untag URL NAME": "untag runs/a good",
     "lcstore pin URL@STEP": "pin runs/a@10",
     "lcstore pin URL": "pin runs/a",
+    "lcstore pin PREFIX": "pin runs",
     "lcstore unpin URL@STEP": "unpin runs/a@10",
     "lcstore cp URL TO": "cp runs/a copy",
     "lcstore rm URL": "rm copy",

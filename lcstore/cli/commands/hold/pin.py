@@ -10,6 +10,7 @@ import typer
 from lcstore.errors import NotFoundError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, AtState, Options, Pairs, state_of
+from lcstore.terminal.stores import below_of, list_pins, pins_of
 from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def pin(
-    target: Annotated[str, typer.Argument(metavar="URL[@STEP]", help="A state; a store to list pins.")],
+    target: Annotated[
+        str, typer.Argument(metavar="URL[@STEP]", help="A state; a store, or a place of some, to list pins.")
+    ],
     by: Annotated[
         str | None, typer.Option("--by", metavar="WHO", help="Who pins. Each name has a pin of its own.")
     ] = None,
@@ -26,7 +29,7 @@ def pin(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Pin a state (URL@STEP), so that nothing retires it; or list the pins (URL).
+    """Pin a state (URL@STEP), so that nothing retires it; or list the pins of a store, or of all below.
 
     A retired state that is not collected yet is brought back by pinning it, by its step or node, for as long
     as it stays pinned. To take pins away: lcstore unpin.
@@ -34,11 +37,17 @@ def pin(
     url, state = state_of(target, at)
     if state is None and by is not None:
         raise typer.BadParameter("name the state: URL@STEP")
-    with answering(url, as_json, options, pairs) as answer, answer.store(writable=state is not None) as store:
-        if state is None:
-            _list(answer, store)
-        else:
-            _pin(answer, store, state, by or "")
+    with answering(url, as_json, options, pairs) as answer:
+        below = below_of(answer) if state is None else []
+        if below:
+            list_pins(answer, below)
+            return
+        with answer.store(writable=state is not None) as store:
+            if state is None:
+                pins = pins_of(store)
+                answer.give({"url": answer.url, "pins": pins}, _shown(answer, pins))
+            else:
+                _pin(answer, store, state, by or "")
 
 
 def unpin(
@@ -85,15 +94,6 @@ def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
 def _is_retired(store: Store, node: str) -> bool:
     """Return whether a state was let go of."""
     return any(one.retired for one in store.states(records=False, retired=True) if one.node == node)
-
-
-def _list(answer: Answer, store: Store) -> None:
-    pins = [
-        {"step": state.step, "by": by, "node": state.node}
-        for state in store.states(records=False)
-        for by in state.pinned_by
-    ]
-    answer.give({"url": answer.url, "pins": pins}, _shown(answer, pins))
 
 
 def _shown(answer: Answer, pins: list[dict[str, Any]]) -> Iterator[Table | str]:
