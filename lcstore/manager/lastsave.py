@@ -23,18 +23,20 @@ class LastSave:
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
-        self._resuming = 0.0
+        #: Seconds that a whole state took to be resumed, or stored: over a slow target a delta tells less.
+        self._whole = 0.0
         self._any: SaveInfo | None = None
         self._exact: SaveInfo | None = None
 
     def resumed(self, seconds: float) -> None:
         """Remember what a resume took."""
-        self._resuming = seconds
+        self._whole = seconds
 
     def saved(self, info: SaveInfo) -> None:
         """Remember what a save took."""
         if info.kind != "skipped":  # which says nothing of how long a save takes
             self._any = info
+            self._whole = info.seconds["total"] if info.kind == "anchor" else self._whole
             self._exact = info if info.exact else self._exact
 
     def can_be_exact(self, waited: float) -> bool:
@@ -42,7 +44,7 @@ class LastSave:
         if self._exact is not None:
             seconds = self._exact.seconds["total"]
         elif self._any is not None:
-            seconds = _EXACT_TAKES * self._any.seconds["total"]
+            seconds = max(_EXACT_TAKES * self._any.seconds["total"], self._whole)
         else:  # a first save stores every bit anyway, and one after a resume as much as that has read
-            seconds = _EXACT_TAKES * self._resuming
+            seconds = _EXACT_TAKES * self._whole
         return seconds * _SLACK <= self._grace - waited

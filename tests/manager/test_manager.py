@@ -35,6 +35,7 @@ from lcstore import (
     Overhead,
     StorageError,
 )
+from lcstore.manager.lastsave import LastSave
 from lcstore.manager.preemption import Notice
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write.writer import Writer
@@ -777,6 +778,29 @@ def test_after_a_resume_that_took_long_a_delta_is_committed(monkeypatch, took, e
             assert manager.resume().step == 2
         assert manager.save(3, state(3))
         assert manager.store.info(3).exact == exact
+
+
+@pytest.mark.parametrize(
+    ("resumed", "took", "exact"), [(True, 60.0, False), (True, 0.1, True), (False, 60.0, False)]
+)
+def test_a_quick_delta_does_not_say_that_there_is_time_for_every_bit(resumed, took, exact):
+    """Over a slow target a delta takes a second and a whole state a minute: the last step was lost."""
+    last = LastSave(30.0)
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        infos = [store.save(step, state(step)) for step in range(2)]
+    anchor, delta = (
+        dataclasses.replace(info, exact=False, seconds={"total": seconds})
+        for info, seconds in zip(infos, (took, 1.0), strict=True)
+    )
+    assert (anchor.kind, delta.kind) == ("anchor", "delta")
+    if resumed:
+        last.resumed(took)
+    else:
+        last.saved(anchor)
+    last.saved(delta)
+    assert last.can_be_exact(0.0) == exact
+    last.saved(dataclasses.replace(delta, exact=True))
+    assert last.can_be_exact(0.0)
 
 
 def test_wrong_arguments_are_refused_before_anything_is_made():
