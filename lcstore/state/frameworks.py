@@ -301,7 +301,7 @@ def convert_like(array: Array, like_leaf: Any) -> Any:
     ------
     InvalidInputError
         Shapes differ, or the cast would lose more than precision: a float to an integer, an integer out of
-        range, complex to real, anything but a boolean to a boolean.
+        range, complex to real, anything but a boolean to a boolean, zeros to a dtype that has none.
     """
     shape, dtype = getattr(like_leaf, "shape", None), getattr(like_leaf, "dtype", None)
     if shape is None or dtype is None:
@@ -366,14 +366,18 @@ def cast_array(array: Array, dtype: np.dtype[Any]) -> Array:
     if array.dtype == dtype:
         return array
     have, want = family_of(array.dtype), family_of(dtype)
+    unlike = "bool" in (have, want) or want == "integer"
+    unlike |= dtype_name(dtype) == "float8_e8m0fnu"  # neither zero nor a sign: both would become NaN
     if want == "integer" and have == "integer":
         info_min, info_max = _integer_range(dtype)
         if array.size and (int(array.min()) < info_min or int(array.max()) > info_max):
             raise InvalidInputError(f"values of dtype {array.dtype} do not fit {dtype}")
-    elif _ORDER[have] > _ORDER[want] or "bool" in (have, want) or want == "integer":
+    elif _ORDER[have] > _ORDER[want] or unlike:
         raise InvalidInputError(f"casting stored {array.dtype} to {dtype} would lose more than precision")
     with np.errstate(over="ignore", invalid="ignore"):
-        return array.astype(dtype)
+        # Between some narrow ones numpy knows no way; float32 holds all that they hold.
+        known = np.can_cast(array.dtype, dtype, "unsafe")
+        return (array if known else array.astype(np.float32)).astype(dtype)
 
 
 _ORDER: Final = {"bool": 0, "integer": 1, "float": 2, "complex": 3}

@@ -157,11 +157,24 @@ def test_casts_that_lose_only_precision(have, want):
         ([1.0], "bool"),
         ([8], "int4"),
         ([-9], "int4"),
+        ([0.0], "float8_e8m0fnu"),
+        ([-1.0], "float8_e8m0fnu"),
     ],
 )
 def test_casts_that_lose_more(values, want):
     with pytest.raises(InvalidInputError):
         cast_array(np.array(values), dtype_from_name(want))
+
+
+@pytest.mark.parametrize(
+    ("have", "want"),
+    [("float8_e8m0fnu", "float8_e4m3fn"), ("float8_e8m0fnu", "float8_e5m2"), ("int4", "uint4")],
+)
+def test_a_cast_that_numpy_does_not_know_goes_by_float32(have, want):
+    like = np.ones(2, dtype_from_name(want))
+    back = convert_like(np.array([1, 4]).astype(dtype_from_name(have)), like)
+    assert back.dtype == like.dtype
+    assert back.astype(np.float32).tolist() == [1, 4]
 
 
 def test_a_cast_past_the_range_is_infinite():
