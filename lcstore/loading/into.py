@@ -266,6 +266,7 @@ def _filling(name: str, saved: Any, target: Any) -> Callable[[], object]:
         return _filling_tensor(name, value, target)
     if not target.flags.writeable:
         raise InvalidInputError(f"the array for {name!r} is read-only")
+    _check_is_apart(name, target.shape, target.strides)
     try:
         converted = convert_like(value, target)
     except InvalidInputError as error:
@@ -276,11 +277,23 @@ def _filling(name: str, saved: Any, target: Any) -> Callable[[], object]:
     return lambda: np.copyto(target, converted)
 
 
+def _check_is_apart(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+    """Refuse what has one element at several places: torch fills none such, and numpy with the last value."""
+    if 0 not in shape and any(size > 1 and not stride for size, stride in zip(shape, strides, strict=True)):
+        raise InvalidInputError(
+            f"elements of what is to be filled with {name!r} share memory, as after expand or broadcast_to: "
+            "give a copy of it, by clone() or copy()"
+        )
+
+
 def _filling_tensor(name: str, value: Array, target: Any) -> Callable[[], object]:
     if target.is_meta:
         raise InvalidInputError(f"the tensor for {name!r} is on the meta device, where nothing is filled")
     if is_shard(target):
         raise InvalidInputError(f"the tensor for {name!r} cannot be filled: {SHARDED}")
+    if str(target.layout) != "torch.strided":
+        raise InvalidInputError(f"the tensor for {name!r} cannot be filled: it is sparse, give a dense one")
+    _check_is_apart(name, target.shape, target.stride())
     try:
         converted = convert_like(value, target)
     except InvalidInputError as error:

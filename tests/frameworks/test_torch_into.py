@@ -571,3 +571,20 @@ def test_numpy_arrays_go_into_a_module():
     store.save(0, {"model": {"weight": np.ones((2, 3), np.float32), "bias": np.zeros(2, np.float32)}})
     store.restore_into(0, {"model": model})
     assert (model.weight == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (lambda: torch.zeros(3, 1).expand(3, 2), "share memory"),
+        (lambda: torch.eye(3, 2).to_sparse(), "sparse"),
+    ],
+)
+def test_a_tensor_that_cannot_be_filled_is_refused_before_a_model_is_loaded(target, why):
+    store, model = lcstore.open(MemoryBackend.fresh(), policy="lossless"), torch.nn.Linear(3, 2)
+    store.save(0, {"model": model, "average": torch.ones(3, 2)})
+    with torch.no_grad():
+        model.weight.fill_(7)
+    with pytest.raises(lcstore.InvalidInputError, match=why):
+        store.restore_into(0, {"model": model, "average": target()})
+    assert (model.weight == 7).all()

@@ -347,9 +347,11 @@ def test_nests_of_arrays_are_filled():
     a[:] = 0
     frozen = np.zeros(3)
     frozen.flags.writeable = False
+    repeated = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
     for wrong, words in (
         ({"a": a, "b": [np.zeros(4)]}, "does not go into"),
         ({"a": a, "b": [frozen]}, "read-only"),
+        ({"a": a, "b": [repeated]}, "share memory"),
         ({"a": a, "c": np.zeros(2)}, "model/c"),
         ({"a": a, "b": [b, b]}, "a list of 2 is given for 'model/b'; 1 values"),
         ({"a": a, "n": np.zeros(())}, "not an array"),
