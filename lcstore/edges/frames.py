@@ -46,10 +46,16 @@ class Valued(NamedTuple):
     """A frame of values, and what it decodes to: parts, each with the place of its first element.
 
     They are gone through once, one after another, since a part may be overwritten by the next.
+
+    Attributes
+    ----------
+    fits
+        Whether it could be coded as its role says: every bit was kept where not.
     """
 
     data: Buffer
     decoded: Iterable[tuple[int, Array]]
+    fits: bool = True
 
 
 def frame_of_levels(
@@ -138,7 +144,7 @@ def frame_of_values(
     if made is None:
         if precision is not None:  # moments that do not fit: of one reading, though they change meanwhile
             values = Pieces([(at, part.copy()) for at, part in values.parts], values.size, values.dtype)
-        return Valued(encode_lossless(values), values.parts)
+        return Valued(encode_lossless(values), values.parts, fits=precision is None)
     return Valued(made.data, values_back(made))
 
 

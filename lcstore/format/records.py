@@ -37,7 +37,9 @@ DEFAULT_GRACE_SECONDS: Final = 86_400
 MAX_GRACE_SECONDS: Final = 10 * 366 * 86_400
 MAX_SOFTWARE_CHARS: Final = 200
 #: The numbers of a save that count something.
-_COUNTS: Final = frozenset({"bytes_besides", "bytes_raw", "exact", "not_finite", "record_copies", "tensors"})
+_COUNTS: Final = frozenset(
+    {"bytes_besides", "bytes_raw", "exact", "moments_not_finite", "not_finite", "record_copies", "tensors"}
+)
 
 
 #: A node's id is the id of its record.

@@ -20,6 +20,8 @@ class StepInfo:
     ----------
     step, node, base, kind, exact, bytes_raw, bytes_stored, error, row_error
         As in `lcstore.SaveInfo`.
+    not_finite, moments_not_finite
+        How many tensors of weights, and how many moments, hold NaN or infinities.
     run, run_id, seq
         Number and random name of the writing handle, and the place of this commit in it.
     created
@@ -54,6 +56,8 @@ class StepInfo:
     metadata: dict[str, object]
     tags: tuple[str, ...]
     row_error: float | None = None
+    not_finite: int = 0
+    moments_not_finite: int = 0
     bytes_parity: int = 0
     policy: str | None = None
 
@@ -88,6 +92,8 @@ def step_info(
         metadata=deepcopy(record.metadata),
         tags=record.tags if tags is None else tuple(sorted(tags)),
         row_error=None if row_error is None else float(row_error),
+        not_finite=int(record.stats.get("not_finite", 0)),
+        moments_not_finite=int(record.stats.get("moments_not_finite", 0)),
         policy=told_of(record.stats),
         bytes_parity=sum(ref.nbytes for ref in record.objects if keys.is_parity(ref.key)),
     )

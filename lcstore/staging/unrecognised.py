@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lcstore.arrays import Array
-from lcstore.dtypes import LOSSY_DTYPES, dtype_from_name, dtype_name
-from lcstore.edges.grid import largest
+from lcstore.dtypes import dtype_from_name
 from lcstore.layout.layout import Layout
-from lcstore.staging.stage import Staged
 from lcstore.state.moments import LIKE_WEIGHTS
 from lcstore.state.names import Name, format_name, matcher, parse_name
 from lcstore.state.roles import is_flattened_moment, is_optimizer, may_be_lossy, stray_pairs
@@ -22,8 +19,6 @@ from lcstore.track.policy import Policy
 #: What is smaller is not worth a word.
 _LEAST_BYTES: Final = 1 << 16
 _SHOWN: Final = 3
-#: What values cost that no grid holds.
-_UNFIT: Final = ", and take that many bytes until two saves after they are finite again"
 
 
 @dataclass(frozen=True)
@@ -135,27 +130,6 @@ def changed_wrapping(before: Layout | None, after: Layout | None) -> str | None:
         f"was {old!r}. Save what is wrapped, under the same names each time: model.module of DataParallel "
         "and DDP, model._orig_mod of torch.compile; of PEFT what is trained alone, "
         "peft.get_peft_model_state_dict(model), in a store of its own"
-    )
-
-
-def _largest(array: Array) -> float:
-    return largest(array) if dtype_name(array.dtype) in LOSSY_DTYPES else 0.0
-
-
-def not_finite(staged: Staged, names: Set[Name]) -> list[Name]:
-    """Return which tensors of some names hold values that are not finite."""
-    tensors = zip(staged.flat.tensors, staged.arrays, strict=True)
-    arrays = ((name, array) for (name, _), array in tensors if name in names)
-    return [name for name, array in arrays if not math.isfinite(_largest(array))]
-
-
-def not_finite_said(step: int, bad: Sequence[Name], policy: Policy) -> str:
-    """Return what is to be said of weights that are not finite."""
-    shown = ", ".join(repr(format_name(name)) for name in bad[:_SHOWN]) + ", ..." * (len(bad) > _SHOWN)
-    return (
-        f"step {step}: values of {shown} are not finite (NaN or infinite). They are kept as they are, "
-        f"every bit{_UNFIT if policy.error is not None else ''}; store.rewind goes "
-        "back to a state before, and `lcstore diff` compares this step with that"
     )
 
 

@@ -27,7 +27,7 @@ from lcstore.jobs.survey import OnProgress
 from lcstore.layout.layout import Layout
 from lcstore.staging.stage import Staged, named, stage
 from lcstore.staging.tiny import tiny_said
-from lcstore.staging.unrecognised import changed_wrapping, not_finite_said, unmet_names
+from lcstore.staging.unrecognised import changed_wrapping, unmet_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.patient import PatientBackend
 from lcstore.store.handle import Handle
@@ -67,12 +67,13 @@ class Saving(Handle):
             made=made,
             grace=grace,
         )
+        self._told_of = self._writer.not_finite
         #: Whether the policy is the caller's. Otherwise it becomes that of the state that is gone on from.
         self._policy_is_given = policy is not None
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
         self.looks_at_steps = True  #: Whether to say (once) that a step is not above the one before.
-        self._looks_at_wrapping = self._looks_at_values = self._looks_at_sizes = self._looks_at_runs = True
+        self._looks_at_wrapping = self._looks_at_sizes = self._looks_at_runs = True
         #: Whether the latest state (of all, or of a run) was resumed: a lower step is a counter's mistake.
         self._counts_on = False
         self.goes_on = True  #: Whether more may be saved; if not, nothing is held for deltas to an anchor.
@@ -168,7 +169,7 @@ class Saving(Handle):
             rule says that it is weights; or a rule matches no tensor. And once where a wrapper of the
             model (DDP, `torch.compile`) came or went, so that names changed and all is stored anew.
         NotFiniteWarning
-            Weights hold NaN or infinity, for the first time or after saves in which none did.
+            Weights or moments hold NaN or infinity, for the first time or after saves in which none did.
         StepWarning
             Once for a handle: the step is not above the one that it saved before, or is below the one that it
             resumed as the latest.
@@ -333,7 +334,7 @@ class Saving(Handle):
         if skips and self._writer.moved(staged) < skip_below:
             return self._writer.skipped(staged, started)
         before, head = self._writer.track.layout, self._writer.head
-        self._looks_at_values |= not (self._writer.plain or self._writer.not_finite)
+        self._told_of = self._told_of if self._writer.plain else self._writer.not_finite
         own = head is not None and self._writer.is_own
         with staged.named(), self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started, kept=self.goes_on)
@@ -361,10 +362,10 @@ class Saving(Handle):
             )
 
     def _look_at_values(self, step: int) -> None:
-        """Warn once where weights are not finite any more."""
-        if self._writer.not_finite and self._looks_at_values:
-            self._looks_at_values = False
-            warn(not_finite_said(step, self._writer.not_finite, self._writer.policy), NotFiniteWarning)
+        """Warn once where weights are not finite any more, and once where moments are not."""
+        if self._writer.not_finite.is_news_after(self._told_of):
+            self._told_of = self._writer.not_finite
+            warn(self._told_of.said(step, self._writer.policy), NotFiniteWarning)
 
     def _look_at_names(self, step: int, before: Layout | None) -> None:
         """Warn once where names in a state, in the one before and in the policy do not meet, or take much."""

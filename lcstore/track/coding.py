@@ -20,6 +20,7 @@ from lcstore.edges.columns import ADD, EXACT, SET
 from lcstore.edges.digests import Digests, digest_of
 from lcstore.edges.frames import Chunk, frame_of_values, values_of_frame
 from lcstore.edges.patterns import frame_of_patterns, patterns
+from lcstore.frames.fill import working
 from lcstore.frames.lossless import encode_lossless
 from lcstore.frames.pieces import Pieces
 from lcstore.layout.poolmap import Piece, PieceColumns, PoolMap
@@ -45,10 +46,13 @@ class JobResult(NamedTuple):
         The coded chunk; None where there is nothing to store.
     off_grid
         Tensors that do not fit their grid.
+    not_finite
+        Moments with NaN or infinity, which have the whole chunk kept bit for bit, and in how many values.
     """
 
     chunk: Chunk | None
     off_grid: set[int]
+    not_finite: Sequence[tuple[int, int]] = ()
 
 
 #: Codes one chunk. Jobs of a save may run side by side.
@@ -179,7 +183,14 @@ class Coder:
         made = frame_of_values(values, role, precision or None, self.tables, matrices, fading=fading)
         for start, part in made.decoded:
             self.digests.add(lies.within(start, start + part.size).moved(-start), part)
-        return JobResult(Chunk(pool, "set", chunk, made.data) if values.any_bit() else None, set())
+        stored = Chunk(pool, "set", chunk, made.data) if values.any_bit() else None
+        return JobResult(stored, set(), () if made.fits else self._not_finite(kept))
+
+    def _not_finite(self, pieces: Iterable[Piece]) -> Sequence[tuple[int, int]]:
+        """Return how many values of each piece are not finite, of those where some are."""
+        wide = ((piece.tensor, working(self._part(piece))) for piece in pieces)
+        counts = ((tensor, int(np.count_nonzero(~np.isfinite(values)))) for tensor, values in wide)
+        return [(tensor, count) for tensor, count in counts if count]
 
     def code_exact(self, pool: str, chunk: int, tensors: Set[int], journal: Journal) -> JobResult:
         """Code weights or moments bit for bit, and set the track to those that are to be set.

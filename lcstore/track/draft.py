@@ -7,6 +7,7 @@ rolled back: coded deltas are subtracted (integers, so exactly), overwritten val
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -45,6 +46,8 @@ class Draft:
         Run each once, in any order or side by side; then `commit` or `roll_back`.
     off_grid
         Tensors found not to fit their grid. If there are any, the draft can only be rolled back.
+    not_finite
+        By moment: how many of its values are NaN or infinite, once every job has run.
     astray
         Whether what was moved could not be moved back: even rolled back, the track is nobody's.
     """
@@ -55,6 +58,7 @@ class Draft:
         columns = coder.decided.columns
         self.columns = replace(columns, digest=coder.digests.found)
         self.off_grid = {*coder.decided.off_grid}
+        self.not_finite: Counter[int] = Counter()
         self.astray = False
         self.jobs: list[Job] = [partial(self._run, work) for work in coder.jobs()]
         self._before = before
@@ -125,6 +129,7 @@ class Draft:
         coded = work(self._journal)
         with self._lock:
             self.off_grid |= coded.off_grid
+            self.not_finite.update(dict(coded.not_finite))
             if coded.chunk is not None and coded.chunk.op != "exact":  # these are no part of a delta
                 self._coded += len(coded.chunk.data)
         return coded.chunk

@@ -21,8 +21,8 @@ from lcstore.format.bodies import PartBody
 from lcstore.garbage import garbage_waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.layout.layout import make_layout
+from lcstore.staging.notfinite import NotFinite, not_finite
 from lcstore.staging.stage import Staged
-from lcstore.staging.unrecognised import not_finite
 from lcstore.state.names import Name
 from lcstore.state.roles import is_optimizer
 from lcstore.state.tree import FlatState
@@ -92,7 +92,7 @@ class EdgeWrite:
     plain
         As in `Quality`: tensors that are plain, as no grid holds their values, or held them lately.
     not_finite
-        Weights that hold NaN or infinity; known once `write` has run.
+        Weights and moments that hold NaN or infinity; known once `write` has run.
     stats
         What the record says for reports.
     lag
@@ -119,7 +119,7 @@ class EdgeWrite:
         self.base = base
         self.plain = _still_plain(staged, quality.plain)
         self.part = PartBody()
-        self.not_finite: list[Name] = []
+        self.not_finite = NotFinite()
         self.stats: dict[str, int | float] = {}
         self.lag = math.nan
         self.worst: tuple[float, Name] | None = None
@@ -166,8 +166,9 @@ class EdgeWrite:
         }
         self.stats |= {"error": float(error)} if np.isfinite(error) else {}
         self.stats |= {"row_error": self.worst[0]} if self.worst is not None else {}
-        self.not_finite = self._not_finite()
-        self.stats |= {"not_finite": len(self.not_finite)} if self.not_finite else {}
+        tensors, moments = self.draft.layout.tensors, sorted(self.draft.not_finite.items())
+        self.not_finite = NotFinite(self._not_finite(), {tensors[at].name: count for at, count in moments})
+        self.stats |= self.not_finite.stats
         leaves = self.staged.flat.leaves
         self.part = finish_part(self.written, self.draft, leaves, exact=self.staged.exact)
 
@@ -224,8 +225,8 @@ class EdgeWrite:
                 self.plain[spec.name] = _FINITE_SAVES
             reset.add(spec.name)
 
-    def _not_finite(self) -> list[Name]:
-        """Return which tensors of weights are not finite; what a grid holds is."""
+    def _not_finite(self) -> dict[Name, int]:
+        """Return how many values of weights are not finite, where some are; what a grid holds is."""
         if self._quality.policy.error is not None:
             return not_finite(self.staged, self.plain.keys())
         names = {name for name, _ in self.staged.flat.tensors if not is_optimizer(name)}
@@ -233,7 +234,7 @@ class EdgeWrite:
         # Which of them are weights is guessed from all names, which takes up to a quarter of a small save.
         entries = layout_entries(self.staged.flat, Policy(), frozenset()) if bad else ()
         weights = {entry.name for entry in entries if entry.role == "weights"}
-        return [name for name in bad if name in weights]
+        return {name: count for name, count in bad.items() if name in weights}
 
     def _comes_back_exactly(self) -> bool:
         """Return whether the edge alone gives back every bit."""

@@ -21,6 +21,7 @@ from lcstore.index.listing import Listing, committed
 from lcstore.index.standing import is_broken, is_going, is_taken_away
 from lcstore.layout.layout import Layout
 from lcstore.records.kinds import is_store
+from lcstore.staging.notfinite import NotFinite
 from lcstore.staging.stage import Staged
 from lcstore.staging.touched import Touched
 from lcstore.state.names import Name
@@ -69,8 +70,7 @@ class Writer:
         made: StoreRecord | None,
         grace: float,
     ) -> None:
-        self.index = index
-        self.backend = index.backend
+        self.index, self.backend = index, index.backend
         self.executor = executor
         self.requests = requests
         self.grace = grace
@@ -88,7 +88,7 @@ class Writer:
         self._doubtful = False
         #: Tensors of which late saves had values that no grid holds, as in `Quality`.
         self.plain: dict[Name, int] = {}
-        self.not_finite: list[Name] = []  # weights of the head, where this handle saved it
+        self.not_finite = NotFinite()  # of the head, where this handle saved it
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None
         self._touched = Touched()
@@ -116,7 +116,7 @@ class Writer:
         """
         self.settle()
         self.head, self.track, self.sound, self._foreign = head, track, sound, True
-        self.plain, self.not_finite, self._doubtful, self._named_layout = {}, [], False, None
+        self.plain, self.not_finite, self._doubtful, self._named_layout = {}, NotFinite(), False, None
         self._touched.forget()
         self._superseded.stand_on(head, self.index.graph, self.run_id, follows=follows)
         if self.run is not None and head.run_id != self.run_id:  # a run has one line

@@ -157,3 +157,36 @@ def records(store: lcstore.Store):
     index = store._index
     index.refresh(full=True)
     return [index.shown()[name.node] for name in sorted(index.graph.shown(), key=lambda name: name.step)]
+
+
+def with_moments(step: int, *, bad: bool) -> dict:
+    rng = np.random.default_rng(step)
+    moments = {name: rng.random((64, 64), np.float32) for name in ("exp_avg", "exp_avg_sq")}
+    if bad:
+        moments["exp_avg"][3, 5:7] = np.nan
+        moments["exp_avg_sq"][0, 0] = np.inf
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    return {"model": {"fc.weight": weight}, "optim": {"state": {0: moments}}}
+
+
+def test_moments_that_are_not_finite_are_told_of_once_and_recorded():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.save(0, with_moments(0, bad=False))
+        with pytest.warns(lcstore.NotFiniteWarning) as told:
+            store.save(1, with_moments(1, bad=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.save(2, with_moments(2, bad=True))
+        said = str(told[0].message)
+        assert "step 1: values of 'optim/state/#0/exp_avg', 'optim/state/#0/exp_avg_sq' are not" in said
+        assert "2, 1 of them" in said
+        worse = with_moments(3, bad=True)
+        worse["model"]["fc.weight"][0] = np.nan
+        with pytest.warns(lcstore.NotFiniteWarning, match="step 3: values of 'model/fc.weight', 'optim"):
+            store.save(3, worse)
+        found = [(info.not_finite, info.moments_not_finite) for info in map(store.info, range(4))]
+        assert found == [(0, 0), (0, 2), (0, 2), (1, 2)]
+        assert store.retain("latest:1").kept == (2, 3)  # what is about weights goes by these alone

@@ -133,6 +133,8 @@ def _facts(state: Listed) -> dict[str, Any]:
         "ratio": ratio_of(info),
         "error": info.error,
         "row_error": info.row_error,
+        "not_finite": info.not_finite,
+        "moments_not_finite": info.moments_not_finite,
         "exact": info.exact,
         "metrics": info.metrics,
         "metadata": info.metadata,

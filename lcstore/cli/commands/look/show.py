@@ -15,7 +15,7 @@ from lcstore.cli.commands.look.ls import labels, marked, ratio_of
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, AtState, Glob, Options, Pairs, Run, as_run, state_of
 from lcstore.terminal.printing import width_of
-from lcstore.terminal.table import Table, brief, shape_text, size
+from lcstore.terminal.table import Table, brief, counted, shape_text, size
 
 if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
@@ -114,6 +114,9 @@ def _about(info: StepInfo, listed: Listed | None, anew: list[str]) -> Table:
         about.row("error", f"{info.error:.2f} checkpoint intervals")
     if info.row_error is not None:
         about.row("worst row", f"off by {info.row_error:.1%} of its size, among those looked at")
+    for what, count in (("weights", info.not_finite), ("moments", info.moments_not_finite)):
+        if count:
+            about.row(f"{what}: NaN", f"{counted(count, 'tensor')} with values that are NaN or infinite")
     about.row("run", f"{info.run} ({info.run_id}), commit {info.seq}")
     about.row("created", info.created)
     for name, values in (("metrics", info.metrics), ("metadata", info.metadata)):
