@@ -40,6 +40,10 @@ class SavedState:
     line
         The id of the run with which the line of training began that it lies on: runs that went on from one
         another are one line.
+    not_finite, moments_not_finite
+        How many tensors of weights, and how many moments, hold NaN or infinities.
+    began_anew
+        What its optimizer had counted of steps, and the state before, if that is more; else None.
     """
 
     step: int
@@ -55,6 +59,9 @@ class SavedState:
     metrics: dict[str, float]
     retired: bool = False
     line: str = ""
+    not_finite: int = 0
+    moments_not_finite: int = 0
+    began_anew: tuple[float, float] | None = None
 
     @property
     def total(self) -> int:
@@ -247,3 +254,12 @@ class StoreReport:
     def kept(self) -> list[SavedState]:
         """The states that were not let go of."""
         return [state for state in self.states if not state.retired]
+
+    @property
+    def looked_at(self) -> list[SavedState]:
+        """Those of them that metrics are told of: where runs end apart, of the line that layers are of."""
+        seen, states = self.tensors, self.kept
+        if not seen.beside:
+            return states
+        line = next((state.line for state in self.states if state.run_id == seen.run_id), "")
+        return [state for state in states if state.line == line]

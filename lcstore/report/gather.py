@@ -127,7 +127,15 @@ def _saved(node: str, record: NodeRecord, nbytes: int) -> SavedState:
         bytes_stored=_by_role(record, nbytes),
         error=None if error is None else float(error),
         metrics=dict(record.metrics),
+        not_finite=int(record.stats.get("not_finite", 0)),
+        moments_not_finite=int(record.stats.get("moments_not_finite", 0)),
+        began_anew=_began_anew(record),
     )
+
+
+def _began_anew(record: NodeRecord) -> tuple[float, float] | None:
+    counted = [record.stats.get(name) for name in ("optimizer_steps", "optimizer_steps_before")]
+    return None if None in counted else (float(counted[0] or 0), float(counted[1] or 0))
 
 
 def _by_role(record: NodeRecord, nbytes: int) -> dict[str, int]:

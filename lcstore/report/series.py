@@ -11,6 +11,7 @@ from statistics import median
 from typing import Final, TypeAlias
 
 from lcstore.report.facts import SavedState
+from lcstore.retention.base import is_better_greater
 
 #: The step of a state, and its number.
 Point: TypeAlias = tuple[int, float]
@@ -23,6 +24,9 @@ _FAR: Final = 1.5
 _OF_FALL: Final = 0.5
 _VARIES: Final = 6
 _STAYED: Final = 5
+#: The greatest that a share may be, as an accuracy; and the part of it that is the least fall to tell of.
+_TOPS: Final = (1, 100)
+_LEAST_FALL: Final = 0.05
 #: Metrics of which nobody wants more.
 _LESS_IS_BETTER: Final = re.compile(r"loss|perplexity|ppl\b|error", re.IGNORECASE)
 
@@ -66,9 +70,12 @@ class Line:
         points = self.points[self._fitting :]
         return f"{_kinds(points)} from step {points[0][0]} on" if points else ""
 
-    @property
-    def risen(self) -> str:
-        """Since when all points are far above where the number was at its least, as where training broke.
+    def lapsed(self, *, more_is_better: bool = False) -> str:
+        """Return since when all points are far above where the number was at its least, as a loss that broke.
+
+        Of what more is better of: far below where it was at its most. Then what is left to the greatest value
+        that there may be (1, or 100 for percents) takes the place of the number, and a fall of a twentieth of
+        that is the least that is told.
 
         A loss of a language model that diverges comes back to what a guess costs, 1.1 to 1.3 times its least:
         so the least is not all that it is judged by, but how far it had fallen to that is, too.
@@ -76,18 +83,24 @@ class Line:
         size = max(_STAYED, len(self.points) // 20)
         if len(self.points) < 3 * size or self.odd:
             return ""
-        steps, numbers = zip(*self.points, strict=True)
+        steps, given = zip(*self.points, strict=True)
+        numbers = [-number for number in given] if more_is_better else list(given)
         medians = [median(numbers[at : at + size]) for at in range(0, len(numbers) - size + 1, size)]
         least, varies = min(medians), median(abs(one - other) for one, other in pairwise(numbers))
         risen = _OF_FALL * (medians[0] - least)
-        risen = min(risen, (_FAR - 1) * least) if least > 0 else risen
+        if more_is_better:
+            top = next((top for top in _TOPS if max(given) <= top), math.inf)
+            risen = min(risen, max((_FAR - 1) * (top + least), _LEAST_FALL * top))
+        elif least > 0:
+            risen = min(risen, (_FAR - 1) * least)
         far = least + max(risen, _VARIES * varies)
         low = max((at for at, number in enumerate(numbers) if number <= far), default=len(numbers))
         if len(numbers) - low - 1 < size:
             return ""
-        now, best = median(numbers[-size:]), min(numbers)
-        was = f"{best:.4g} at step {steps[numbers.index(best)]}"
-        return f"up since step {steps[low + 1]}: about {now:.3g} in the end, and at the least {was}"
+        best = numbers.index(min(numbers))
+        way, end = ("down", "most") if more_is_better else ("up", "least")
+        was = f"at the {end} {given[best]:.4g} at step {steps[best]}"
+        return f"{way} since step {steps[low + 1]}: about {median(given[-size:]):.3g} in the end, and {was}"
 
     @property
     def warning(self) -> str:
@@ -149,10 +162,9 @@ class Series:
         ended = [self._last_line.ended, self._last_line.before] if self._last_line else [""]
         self.ended = ", after ".join(filter(None, ended)) if ended[0] else ""
 
-    @property
-    def risen(self) -> str:
-        """Since when it is far above its least: of the last point's line."""
-        return self._last_line.risen if self._last_line else ""
+    def lapsed(self, *, more_is_better: bool) -> str:
+        """Return since when it is far from its best: of the last point's line."""
+        return self._last_line.lapsed(more_is_better=more_is_better) if self._last_line else ""
 
     def warnings(self, lines: Sequence[Line]) -> list[str]:
         """Return what is to be told of odd points of some of the lines; which runs, if there are several."""
@@ -189,11 +201,18 @@ class Series:
 
 
 def wrong_in_the_end(states: Sequence[SavedState]) -> dict[str, str]:
-    """Return what metrics are in the end that are no numbers then, or losses that rose and stayed up."""
+    """Return what metrics are in the end that are no numbers then, or that were far better and stay so.
+
+    By their names they are losses that rose, or accuracies that fell.
+    """
     found = {name: metric(states, name) for name in metric_names(states)}
-    risen = {name: one.risen if _LESS_IS_BETTER.search(name) else "" for name, one in found.items()}
-    told = {name: one.ended or risen[name] for name, one in found.items()}
+    told = {name: one.ended or _lapsed(name, one) for name, one in found.items()}
     return {name: said for name, said in told.items() if said}
+
+
+def _lapsed(name: str, one: Series) -> str:
+    less, more = bool(_LESS_IS_BETTER.search(name)), is_better_greater(name)
+    return one.lapsed(more_is_better=more) if less != more else ""
 
 
 def metric_names(states: Sequence[SavedState]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from lcstore.index.gone import all_gone
 from lcstore.report.facts import SharedNote, StoreReport, TensorsSeen
 from lcstore.report.series import wrong_in_the_end
+from lcstore.report.suspects import apart, began_anew, named_in, not_finite_since
 from lcstore.storage.masking import printable
 from lcstore.units import counted, size
 
@@ -59,16 +60,14 @@ def whole(report: StoreReport) -> str:
 
 
 def _gone_wrong(report: StoreReport) -> list[str]:
-    """Return which metrics of kept states went wrong, as the loss of a run that diverged.
-
-    Where runs end apart they are those of the line of the run whose layers the report looks at.
-    """
-    seen, states = report.tensors, report.kept
-    if seen.beside:
-        line = next((state.line for state in report.states if state.run_id == seen.run_id), "")
-        states = [state for state in states if state.line == line]
-    found = [f"{middle(name, 60)} is {since}" for name, since in wrong_in_the_end(states).items()]
-    return [f"Metrics: {_first(found)}."] if found else []
+    """Return which metrics of kept states went wrong, as the loss of a run that diverged."""
+    wrong = wrong_in_the_end(report.looked_at)
+    found = [f"{middle(name, 60)} is {since}" for name, since in wrong.items()]
+    return [
+        *([f"Metrics: {_first(found)}."] if found else []),
+        *not_finite_since(report.looked_at),
+        *began_anew(report.looked_at),
+    ]
 
 
 def _standing_out(report: StoreReport) -> list[str]:
@@ -119,6 +118,10 @@ def next_commands(report: StoreReport) -> list[tuple[str, str]]:
         found.append((report.verified.next, "reads what a later version wrote"))
     elif not report.verified.ok or report.verified.can_be_mended:
         found.append((f"lcstore repair {url}", "shows what a repair would do, and save"))
+    if report.verified.ok and (pair := apart(report)):
+        first, second = pair
+        why = f"compares the saves of steps {first.step} and {second.step}, between which that began"
+        found.append((f"lcstore diff {url}@{named_in(report, first)} @{named_in(report, second)}", why))
     if report.verified.ok and report.costs.planned:
         longest = max((one.edges or 0 for one in report.costs.states), default=0)
         then = max((one.edges_compacted or 0 for one in report.costs.states), default=0)

@@ -151,6 +151,11 @@ def check_text(owner: str, what: str, value: object) -> str:
     return value
 
 
+def is_better_greater(metric: str) -> bool:
+    """Return whether more of a metric is better, by its name, as of an accuracy."""
+    return bool(_MORE_IS_BETTER.search(metric.lower()))
+
+
 def mode_of(metric: str, said: Mode | None, written: str | None = None) -> Mode:
     """Return whether the least or the greatest value of a metric is the best: the least, if nothing is said.
 
@@ -169,7 +174,7 @@ def mode_of(metric: str, said: Mode | None, written: str | None = None) -> Mode:
     """
     if said not in (None, "min", "max"):
         raise InvalidInputError(f"mode is 'min' or 'max', not {said!r:.100}")
-    if said is None and _MORE_IS_BETTER.search(metric.lower()):
+    if said is None and is_better_greater(metric):
         text = written or f"best:{metric}"
         raise InvalidInputError(
             f"say whether the greatest or the least {metric!r} is the best: '{text}:max' or '{text}:min'; in "

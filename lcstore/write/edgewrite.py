@@ -30,6 +30,7 @@ from lcstore.storage.backend import Backend
 from lcstore.track.policy import Policy
 from lcstore.track.recorded import numbers_of
 from lcstore.track.track import Track
+from lcstore.write.counters import counters_anew
 from lcstore.write.entries import layout_entries
 from lcstore.write.paritywrite import covered_roles
 from lcstore.write.parts import finish_part, run_jobs
@@ -145,6 +146,7 @@ class EdgeWrite:
 
     def write(self) -> None:
         """Code the state and begin to store the edge's objects. After a failure, `undo` is left to do."""
+        anew = counters_anew(self.staged, self._track.layout, self._track.pools)  # before pools are moved
         reset: set[Name] = set()
         while True:
             if not self.draft.off_grid:
@@ -163,6 +165,7 @@ class EdgeWrite:
             "tensors": len(self.staged.arrays),
             "exact": int(self.staged.exact or self._comes_back_exactly()),
             **numbers_of(self._quality.policy),
+            **anew,
         }
         self.stats |= {"error": float(error)} if np.isfinite(error) else {}
         self.stats |= {"row_error": self.worst[0]} if self.worst is not None else {}

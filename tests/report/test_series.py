@@ -73,3 +73,23 @@ def test_a_spike_that_passes_and_what_is_to_be_large_are_none():
     assert wrong_in_the_end(states(spiked)) == {}
     assert wrong_in_the_end(states([float(at) for at in range(1, 50)], "tokens")) == {}
     assert wrong_in_the_end(states([float(at) for at in range(1, 50)], "accuracy")) == {}
+
+
+@pytest.mark.parametrize("top", [1, 100])
+def test_an_accuracy_that_fell_and_stayed_down_is_told(top):
+    random = np.random.default_rng(0)
+    noise = random.normal(0, 0.01 * top, 60)
+    good = top * (0.95 - 0.85 * np.exp(-np.arange(60) / 5)) + noise
+    assert wrong_in_the_end(states(good.tolist(), "val_accuracy")) == {}
+    for low in (0.1, 0.7):
+        said = wrong_in_the_end(states([*good[:40].tolist(), *(low * top + noise[:20]).tolist()], "val_acc"))
+        assert said["val_acc"].startswith(f"down since step 400: about {low * top:.3g}"[:24])
+        assert "at the most" in said["val_acc"]
+    slips = [*good[:40].tolist(), *(0.92 * top + noise[:20]).tolist()]
+    assert wrong_in_the_end(states(slips, "acc")) == {}
+
+
+def test_what_is_a_loss_and_an_accuracy_by_its_name_is_neither():
+    fell = [0.9] * 20 + [0.1] * 20
+    assert wrong_in_the_end(states(fell, "precision_loss")) == {}
+    assert wrong_in_the_end(states(fell, "reward"))

@@ -1,0 +1,85 @@
+"""Where to look for what went wrong: two states next to each other, between which something changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from lcstore.report.facts import SavedState, StoreReport
+from lcstore.report.series import wrong_in_the_end
+from lcstore.units import counted
+
+#: A step that a note names: of the first state that is otherwise, or the last one that is not.
+_STEP: Final = re.compile(r"(not seen to(?: move)? since|after|since|from|at) (?:about )?step (\d+)")
+
+
+def not_finite_since(states: Sequence[SavedState]) -> list[str]:
+    """Return since when moments of the last of some states hold NaN or infinity, and how many do.
+
+    Weights that do are told of as layers that stand out.
+    """
+    begins = _began(states)
+    if begins is None or not (count := states[-1].moments_not_finite):
+        return []
+    grew = "What is coded with them is kept bit for bit, so saves are larger"
+    many = f"{counted(count, 'tensor')} of moments"
+    return [f"NaN or infinity is in {many} in the end, since step {states[begins].step}. {grew}."]
+
+
+def began_anew(states: Sequence[SavedState]) -> list[str]:
+    """Return with which save the steps that an optimizer counts began anew: the last of them."""
+    found = [(state.step, state.began_anew) for state in states if state.began_anew is not None]
+    if not found:
+        return []
+    (step, (now, was)), more = found[-1], len(found) - 1
+    often = f", as it did {counted(more, 'time')} before" * bool(more)
+    why = "A resume that restores no optimizer begins without its moments"
+    return [
+        f"The optimizer began anew with the save of step {step}: {now:g} steps, after {was:g}{often}. {why}."
+    ]
+
+
+def _began(states: Sequence[SavedState]) -> int | None:
+    """Return the place of the first of the last states in which not all is finite."""
+    place = len(states)
+    while place and (states[place - 1].moments_not_finite or states[place - 1].not_finite):
+        place -= 1
+    return place if place < len(states) else None
+
+
+def apart(report: StoreReport) -> tuple[SavedState, SavedState] | None:
+    """Return the states to compare: those that lie around where something went wrong; None where nothing did.
+
+    What is not finite comes before what layers did, and that before what metrics came to.
+    """
+    states = report.looked_at
+    for after in _suspected(report, states):
+        for before, state in pairwise(states):
+            if before.step < after <= state.step:
+                return before, state
+    return None
+
+
+def _suspected(report: StoreReport, states: Sequence[SavedState]) -> Iterator[int]:
+    """Yield the steps by which something went wrong, the most telling first."""
+    if (begins := _began(states)) is not None:
+        yield states[begins].step
+    yield from (state.step for state in reversed(states) if state.began_anew is not None)
+    seen = report.tensors
+    for told in (seen.leap, *(note.text for note in seen.notes)):
+        yield from _step_of(told)
+    yield from sorted(step for told in wrong_in_the_end(states).values() for step in _step_of(told))
+
+
+def _step_of(told: str) -> Iterator[int]:
+    """Yield the step from which on something is otherwise, if it is told."""
+    if found := _STEP.search(told):
+        yield int(found[2]) + (found[1] == "after" or found[1].startswith("not"))
+
+
+def named_in(report: StoreReport, state: SavedState) -> str:
+    """Return what a command calls a state: its step, or its node where several states are of that step."""
+    alone = sum(other.step == state.step for other in report.kept) == 1
+    return str(state.step) if alone else state.node
