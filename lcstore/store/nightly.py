@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
-from lcstore.check.findings import REPAIR, with_store
+from lcstore.check.findings import DOCTOR, REPAIR, with_store
 from lcstore.errors import (
     CorruptionError,
     FallbackWarning,
@@ -104,7 +104,8 @@ class MaintainReport:
             found = _COMMAND.search(self.lack.message)
             return _TO_ANOTHER_DISK if found is None else found[1]
         if not any(isinstance(error, CorruptionError) for error in self.problems.values()):
-            return _TO_ANOTHER_DISK if self.is_short_of_room else ""
+            failed = any(isinstance(error, StorageError) for error in self.problems.values())
+            return _TO_ANOTHER_DISK if self.is_short_of_room else DOCTOR if failed else ""
         return (self.verified and self.verified.next) or REPAIR
 
     def __str__(self) -> str:

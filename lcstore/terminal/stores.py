@@ -292,11 +292,13 @@ def _shown_pins(answer: Answer, found: list[Held]) -> Iterator[Table | str]:
     for one in found:
         for pin in one.pins:
             shown.row(one.url, *pin.values())
-    holding = [len(one.pins) for one in found if one.pins]
+    holding, places = [len(one.pins) for one in found if one.pins], counted(len(found), "store")
     if holding:
         yield shown
-    pins = f"{counted(sum(holding), 'pin')} in {len(holding)} of {counted(len(found), 'store')}"
-    yield f"{pins} below {answer.url}. To take one away: lcstore unpin URL@STEP"
+        pins = f"{counted(sum(holding), 'pin')} in {len(holding)} of {places}"
+        yield f"{pins} below {answer.url}. To take one away: lcstore unpin URL@STEP"
+    else:
+        yield f"There are no pins in {places} below {answer.url}. To pin a state: lcstore pin URL@STEP"
 
 
 def _shown_bests(answer: Answer, found: list[Found], by: By) -> Iterator[Table | str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.errors import CorruptionError, InvalidInputError, StorageError
 from lcstore.terminal.answer import Answer
 from lcstore.terminal.broughtback import ANEW
 from lcstore.terminal.collection import NOTHING, goes, is_stuck, refusal
@@ -290,7 +290,8 @@ def _tell(
             yield f"... and {len(tended) - _MOST_SHOWN} more: --json has them all"
         yield f"{counted(len(tended), 'store')} below {answer.url}: {len(good)} good, {len(failed)} not."
         yield from filter(None, more)
-        steps = (then(one).replace("{url}", shlex.quote(one.url)) for one in failed if then(one))
+        found = ((one.url, then(one) or _asks(one)) for one in failed)
+        steps = (step.replace("{url}", shlex.quote(url)) for url, step in found if step)
         yield from (f"Next: {step}" for step in islice(steps, 1))
         if again:
             yield f"Nothing was changed. To do it: {again}" if good else "Nothing was changed."
@@ -299,6 +300,13 @@ def _tell(
     answer.give({"url": answer.url, "ok": not failed, "stores": stores}, shown())
     if failed:
         raise typer.Exit(1)
+
+
+def _asks(one: Tended[Any]) -> str:
+    """Return the command, of ``{url}``, that looks why a target failed; "" where it did not."""
+    from lcstore.check.findings import DOCTOR
+
+    return DOCTOR if isinstance(one.problem, StorageError) else ""
 
 
 def each_below(answer: Answer, do: Callable[..., list[Tended[Any]]], **how: Any) -> list[Tended[Any]]:

@@ -21,6 +21,7 @@ import lcstore
 from lcstore.compaction import compact
 from lcstore.report.gather import gather
 from lcstore.storage import targets
+from lcstore.storage.local import LocalBackend
 from lcstore.terminal.table import size
 from lcstore.track.policy import PRESETS, settled
 
@@ -621,6 +622,25 @@ def test_pins_of_all_stores_below_a_place_are_listed(tmp_path):
     assert broken.exit_code == 1
     assert "stores that could not be listed: 1" in broken.stderr
     assert "2 pins in 2 of 3 stores" in broken.stdout
+
+
+def test_a_night_that_a_target_refuses_names_the_command_that_looks_why(tmp_path, monkeypatch):
+    with lcstore.open(tmp_path / "a run", threads=1) as store:
+        store.save(0, {"n": 0})
+        store.save(10, {"n": 1})
+    put = LocalBackend.put
+
+    def refuse(backend: LocalBackend, key: str, data: Any) -> Any:
+        if key.startswith("retired/"):
+            raise lcstore.StorageError("could not write: permission denied", key=key, reason="denied")
+        return put(backend, key, data)
+
+    monkeypatch.setattr(LocalBackend, "put", refuse)
+    step = f"Next: lcstore doctor {shlex.quote(f'{tmp_path}/a run')}"
+    for place in (tmp_path, tmp_path / "a run"):
+        told = call("maintain", str(place), "--keep", "latest:1", "--apply")
+        assert told.exit_code == 1
+        assert step in told.stdout + told.stderr
 
 
 def test_pins_of_several(run):
