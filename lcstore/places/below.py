@@ -18,6 +18,7 @@ from lcstore.cluster.tasks import Client, Task, carried_out
 from lcstore.copying.copy import CopyReport, copy_store
 from lcstore.copying.receiving import check_apart
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
+from lcstore.index.resolve import headless
 from lcstore.jobs.survey import OnProgress
 from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.unretire import UnretireReport
@@ -364,4 +365,10 @@ def _task(what: str, url: str, backend: Backend, call: Callable[[Backend], R]) -
 
 
 def _tended(url: str, call: Callable[[Backend], R], backend: Backend, _: Sequence[Tended[R]]) -> Tended[R]:
-    return Tended(url, call(backend))
+    try:
+        return Tended(url, call(backend))
+    except NotFoundError as error:
+        if error.missing != "store" or headless(backend):
+            raise
+        gone = f"{backend.url} was a store when this began, and is gone: moved or deleted meanwhile"
+        raise NotFoundError(gone, missing="store") from error

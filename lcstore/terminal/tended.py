@@ -59,7 +59,7 @@ def tell_maintained(
     columns = (*sizes, "retired", "edges")
 
     def then(one: Tended[MaintainReport]) -> str:
-        return "" if one.report is None else one.report.next
+        return _asks(one) if one.report is None else one.report.next
 
     _tell(answer, tended, columns, cells, then, again, more=[*_of_all(tended, answer, bool(again), left_out)])
 
@@ -152,7 +152,7 @@ def tell_collected(
     def then(one: Tended[CollectReport]) -> str:
         if is_refused and isinstance(one.problem, InvalidInputError):  # too short for a run that may live
             return f"{command} --run-is-dead{' --apply' * (not dry_run)}"
-        return "lcstore verify {url}" if isinstance(one.problem, CorruptionError) else ""
+        return "lcstore verify {url}" if isinstance(one.problem, CorruptionError) else _asks(one)
 
     some = any(one.report is not None and goes(one.report) for one in tended)
     columns = ("to be freed" if dry_run else "freed", "later", "states")
@@ -204,7 +204,7 @@ def tell_unretired(answer: Answer, tended: Sequence[Tended[UnretireReport]], aga
         return len(report.brought_back), len(report.too_late) or ""
 
     def then(one: Tended[UnretireReport]) -> str:
-        return "" if one.report is None else "lcstore ls {url} --retired"
+        return _asks(one) if one.report is None else "lcstore ls {url} --retired"
 
     reports = [one.report for one in tended if one.report is not None]
     back = sum(len(report.brought_back) for report in reports)
@@ -290,8 +290,7 @@ def _tell(
             yield f"... and {len(tended) - _MOST_SHOWN} more: --json has them all"
         yield f"{counted(len(tended), 'store')} below {answer.url}: {len(good)} good, {len(failed)} not."
         yield from filter(None, more)
-        found = ((one.url, then(one) or _asks(one)) for one in failed)
-        steps = (step.replace("{url}", shlex.quote(url)) for url, step in found if step)
+        steps = (then(one).replace("{url}", shlex.quote(one.url)) for one in failed if then(one))
         yield from (f"Next: {step}" for step in islice(steps, 1))
         if again:
             yield f"Nothing was changed. To do it: {again}" if good else "Nothing was changed."

@@ -474,3 +474,18 @@ def test_a_foreign_file_is_for_no_repair(url, tmp_path):
         assert f"Next: lcstore verify {shlex.quote(url)}" in result.output
         assert "lcstore repair" not in result.output
     assert "Move the files out of the store that are not its own" in call("verify", url).stdout
+
+
+def test_a_store_that_is_deleted_while_a_night_goes_on_is_told_as_such(tmp_path):
+    """It was told that the first save creates one."""
+    for name in ("a", "b"):
+        with lcstore.open(tmp_path / name, threads=1) as store:
+            store.save(0, {"n": 0})
+
+    def delete(one: below.Tended[lcstore.MaintainReport]) -> None:
+        for name in {"a", "b"} - {Path(one.url).name}:
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+
+    tended = lcstore.maintain_below(tmp_path, "latest:1", on_done=delete)
+    (gone,) = (one for one in tended if not one.ok)
+    assert "was a store when this began, and is gone: moved or deleted meanwhile" in gone.wrong
