@@ -25,17 +25,28 @@ _LEAST_WAY: Final = 16
 #: them is no more than its error, but a mask that is made of them would be full. In training none is zero.
 _PRUNED: Final = 16
 
-#: Weights that moved so many times as far as they are large, now and before, have nothing of those before:
-#: drawn anew, or in another order, they moved 1.4 times as far. What grows from zero moves once its size.
-_UNLIKE: Final = 1.2
+#: Weights of which less than this part is left are drawn anew, in another order, or of another sign. What
+#: training adds to, be it as much again, has all of them; what decays has its direction.
+_LEFT: Final = 0.28
+#: Weights that are so many times as large as before, or more, grow or explode. Most leave their grid.
+_GROWN: Final = 16
 
 
-def is_replaced(now: Array, before: Array, moved: float) -> bool:
-    """Return whether weights have nothing of those before: by samples, and how far they moved.
+def is_replaced(now: Array, before: Array, change: Array) -> bool:
+    """Return whether weights, or those rows that move, have nothing of those before: by samples, and change.
 
     What a delta leaves of how far they moved would be as large as they are: a mix of the old and the new.
+    Lengths say how much is left: ``<now, before>``, over the square of before, or over both lengths where now
+    is the smaller one.
     """
-    return moved > _UNLIKE * max(samples.rms(now), samples.rms(before))
+    moves = change != 0
+    if not moves.all():
+        now, before, change = now[moves], before[moves], change[moves]
+    size, was = samples.rms(now), samples.rms(before)
+    if not 0 < size < _GROWN * was:
+        return False
+    small, large = min(size, was) / max(size, was), max(size, was)
+    return samples.rms(change) > large * math.sqrt(1 + small * small - 2 * _LEFT * small * (was / large))
 
 
 def fall_of(moved: float, now: Array, unit: int, *, leaps: bool) -> int | None:

@@ -250,7 +250,8 @@ class _Deciding:
             return set_anew._replace(scale=float(columns.scale[before]))  # what was pruned may come back
         touched = samples.touched(change)
         moved = samples.rms(change if touched is None else change[touched])
-        if touched is None and ranges is None and is_replaced(now, last.sample, moved):
+        replaced = is_replaced(now, last.sample, change)
+        if replaced and ranges is None and 2 * np.count_nonzero(change) > change.size:
             return _anew(spec, flat, now, last)
         scale, last = last.follow(float(columns.scale[before]), moved, rows=touched is not None)
         kept = _Choice(
@@ -277,6 +278,8 @@ class _Deciding:
             trend, known = known.trend(change, moved)
         error, rises = self._error(index, spec)
         aimed, previous = error if touched is None else error * IN_ROWS, None if rises else kept.shift or None
+        if replaced:  # of few rows: a delta that is near takes less than the whole table
+            aimed = LEAST_ERROR
         chosen = usual = _step_size(spec, kept, previous, aimed, trend)
         if chosen.units == 1 and has_fallen(spec, flat, now, kept.grid, FALLEN):
             return _anew(spec, flat, now, last)

@@ -107,6 +107,7 @@ def test_a_handle_that_resumes_what_was_saved_on_a_coarse_grid_mends_it(monkeypa
     backend = MemoryBackend.fresh()
     with monkeypatch.context() as before, lcstore.open(backend) as store:
         before.setattr("lcstore.track.decide.has_fallen", lambda *_: False)
+        before.setattr("lcstore.track.decide.is_replaced", lambda *_: False)
         assert saved(store, states[:12])[-1] > 50  # zeros
     with lcstore.open(backend) as store:
         store.resume()
@@ -261,6 +262,56 @@ def test_weights_that_were_replaced_are_no_mix_of_the_old_and_the_new(kind, resu
         assert [is_set(store, step) for step in range(8)] == [step in (0, 4) for step in range(8)]
     assert errors[4] < 1e-3
     assert max(errors[5:]) < 5
+
+
+@pytest.mark.parametrize("policy", ["high", "balanced", "small"])
+@pytest.mark.parametrize("size", [0.1, 0.25, 0.3, 0.5, 0.66, 1.5, 2, 4, 7, 10])
+def test_weights_that_are_drawn_anew_at_another_size_are_set(size, policy):
+    """They were off by up to three times their size in the first save of a handle."""
+    states, backend = list(walk(5)), MemoryBackend.fresh()
+    drawn = np.random.default_rng(2).normal(scale=0.1 * size, size=states[0].shape).astype(np.float32)
+    with lcstore.open(backend, policy=policy) as store:
+        saved(store, states[:4])
+    with lcstore.open(backend, policy=policy) as store:
+        store.resume()
+        assert saved(store, [drawn], first=4)[0] < 1e-3
+        assert is_set(store, 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("policy", ["high", "balanced", "small"])
+@pytest.mark.parametrize("part", [0.1, 0.4, 0.6, 0.9, 1.0])
+def test_rows_that_change_places_come_back_as_those_that_they_are(part, policy, dtype):
+    """Each was off by once to twice its size. Few of them do not have the whole table set."""
+    rng, backend = np.random.default_rng(4), MemoryBackend.fresh()
+    table = rng.standard_normal((4000, 16), dtype=np.float32).astype(dtype_from_name(dtype))
+    with lcstore.open(backend, policy=policy, durability="none") as store:
+        for step in range(3):
+            store.save(step, {"model": {"emb.weight": table}})
+            table = table.copy()
+            table[rng.integers(0, 4000, 40)] += np.float32(0.01)
+    with lcstore.open(backend, policy=policy, durability="none") as store:
+        table = np.array(store.resume()["model"]["emb.weight"])
+        rows = rng.choice(4000, int(part * 4000), replace=False)
+        table[rows] = table[rng.permutation(rows)]
+        info = store.save(3, {"model": {"emb.weight": table}})
+        off = store.read(3, "model/emb.weight").astype(np.float64) - table
+        assert is_set(store, 3) == (part > 0.5)
+    off = np.linalg.norm(off, axis=1) / np.linalg.norm(table.astype(np.float64), axis=1)
+    assert off.max() < 0.25
+    assert part > 0.5 or info.bytes_stored < 0.2 * info.bytes_raw
+
+
+@pytest.mark.parametrize("way", ["in noise", "turning", "decays", "to zero"])
+def test_weights_that_training_takes_far_from_where_they_were_take_deltas(way):
+    """All that was there is left, or its direction is."""
+    first, *_ = walk(1)
+    noise = 0.3 * np.random.default_rng(5).standard_normal(first.shape, dtype=np.float32)
+    turned = np.float32(0.36) * first + np.float32(0.31) * noise
+    after = {"in noise": first + noise, "turning": turned, "decays": first / 3, "to zero": 0 * first}[way]
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        saved(store, [first, after])
+        assert is_set(store, 1) == (way == "to zero")  # pruned
 
 
 def test_weights_that_grow_from_zero_take_deltas():
