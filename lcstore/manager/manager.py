@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, Unpack
 
@@ -239,9 +240,8 @@ class CheckpointManager:
             self._landed.wait()
         except Exception as error:  # what is to be saved now is later, and does not stand on that
             _log.warning("the save before the last one failed: %s", error)
-        exact = labels.get("exact", False) or self._last_save.can_be_exact(self._notice.seconds)
-        labels = labels | {"exact": exact, "skip_below": 0.0}
-        info = self.store.save(step, state, metrics=metrics, **labels)
+        save = partial(self.store.save, step, state, metrics=metrics, **(labels | {"skip_below": 0.0}))
+        info = self._last_save.commit(save, labels.get("exact"), self._notice.seconds)
         self._landed.saved(step, info)
         self._notice.saved(info)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import math
 import os
@@ -754,15 +755,57 @@ def test_notice_is_answered_by_a_step_that_is_there_already():
         assert manager.reached_preemption()
 
 
-def test_where_there_is_no_time_for_every_bit_a_delta_is_committed():
+def test_where_there_is_no_time_for_every_bit_a_delta_is_committed(caplog):
     told = []
     backend = MemoryBackend.fresh()
     with CheckpointManager(backend, every=100, preempted=lambda: bool(told), preemption_grace=0) as manager:
         train(manager, range(1))
         told.append(True)
-        assert manager.save(1, state(1))
+        with caplog.at_level("INFO", "lcstore"):
+            assert manager.save(1, state(1))
         assert not manager.store.info(1).exact
         assert manager.latest_step() == 1
+    assert "no time for every bit of the last state" in caplog.text
+
+
+class Disk(MemoryBackend):
+    """A disk that has room for so many bytes."""
+
+    room = 1 << 40
+
+    def _put(self, key, data):
+        if sum(map(len, self.snapshot().values())) + data.nbytes > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super()._put(key, data)
+
+
+@pytest.mark.parametrize("asked", [{}, {"exact": False}])
+def test_where_there_is_no_room_for_every_bit_a_delta_is_committed(asked, caplog):
+    """The last steps were lost, where a delta of a fortieth would have had room."""
+    told, backend = [], Disk.fresh()
+    with CheckpointManager(backend, every=1, preempted=lambda: bool(told), durability="none") as manager:
+        train(manager, range(2))
+        manager.wait_until_finished()
+        backend.room = sum(map(len, backend.snapshot().values())) + 12_000  # the state has 16,384
+        told.append(True)
+        assert manager.save(2, state(2), **asked)
+        assert manager.reached_preemption()
+        assert manager.store.latest_step() == 2
+        assert not manager.store.info(2).exact
+    told = [record for record in caplog.records if "no room for every bit" in record.getMessage()]
+    assert len(told) == (not asked)
+
+
+def test_what_is_to_be_exact_and_has_no_room_is_an_error():
+    told, backend = [], Disk.fresh()
+    with CheckpointManager(backend, every=1, preempted=lambda: bool(told), durability="none") as manager:
+        train(manager, range(2))
+        manager.wait_until_finished()
+        backend.room = sum(map(len, backend.snapshot().values())) + 12_000
+        told.append(True)
+        with pytest.raises(StorageError, match="no room"):
+            manager.save(2, state(2), exact=True)
+        assert not manager.reached_preemption()
 
 
 @pytest.mark.parametrize(("took", "exact"), [(0.1, True), (60.0, False)])
