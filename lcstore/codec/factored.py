@@ -35,6 +35,8 @@ DTYPES: Final = frozenset({"bfloat16", "float32", "float64"})
 #: A level is 0 up to this part of a step size: a slightly wide zero costs little and saves bits. Below the
 #: centre it is 0 for longer where it matters little that what was small comes back larger.
 _THRESHOLD, _BELOW = 0.6, 1.5
+#: What comes back 8 times too large under a root is held back enough: wider step sizes leave it at that.
+_MOST_BELOW: Final = 6 * CODES
 #: Factors are whole numbers of an eighth of a step size or so: bits that a step size has more.
 _OF_STEP: Final = 4
 #: Codes of rows and columns are at most so far from 0: a whole number of any unit.
@@ -70,7 +72,7 @@ def encode_factored(
         Step size of the levels, in sixteenths of an octave: 1 to 255.
     even
         Whether what comes back too large is as bad as what comes back too small. If not, it may be 1.5 step
-        sizes too large in matrices with factors of columns, where 0.6 is the rule.
+        sizes too large, of 6 octaves at most, in matrices with factors of columns, where 0.6 is the rule.
 
     Returns
     -------
@@ -191,7 +193,8 @@ def _all_levels(values: Pieces, stacks: list[_Stack], matrices: list[Matrix], ma
 
 def _levelling(step_size: int, even: bool) -> Levelling:
     above = max(1, round(_THRESHOLD * step_size))
-    return Levelling(step_size, above, above if even else round(_BELOW * step_size))
+    below = max(above, min(round(_BELOW * step_size), _MOST_BELOW))
+    return Levelling(step_size, above, above if even else below)
 
 
 def _stacks(parts: Iterable[Part]) -> Iterator[_Stack]:

@@ -130,13 +130,14 @@ def frame_of_values(
         Where the matrices of second moments lie in the chunk.
     fading
         Whether second moments may come back larger than they were: see `is_fading`. Step sizes of others are
-        half of `precision`.
+        half of `precision`, at most 2 octaves.
     """
     made = None
     if precision is not None and role == "first_moment":
         made = encode_coarse(values, rule_for(precision), cache=cache)
     elif precision is not None and role == "second_moment":
-        step = max(1, min(255, round((precision if fading else precision / 2) * CODES)))
+        octaves = precision if fading else min(precision / 2, _COARSE)
+        step = max(1, min(255, round(octaves * CODES)))
         even = not fading or precision < _COARSE
         made = encode_factored(values, parts, step, even=even, cache=cache)
         if made is None:

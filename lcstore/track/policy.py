@@ -43,11 +43,11 @@ class Policy:
     second_moment
         Step size of second moments in octaves, 1/16 to 15. They are coded on a logarithmic scale, relative to
         a factor for each row times one for each column; those of one dimension are rows of 1,024. Normal ones
-        come back within 0.6 step sizes and 1/16 octave; with 2 octaves and more, up to 1.5 step sizes larger
-        in matrices of 8 rows and columns or more. Those that an update is not divided by the root of, or that
-        never fall (of Adadelta, Adagrad, Adamax, AMSGrad, Rprop), or whose field is not known, have step
-        sizes half as large, and come back within 0.6 of these. They are zero only where they were. None keeps
-        them plain.
+        come back within 0.6 step sizes and 1/16 octave; with 2 octaves and more, up to 1.5 step sizes larger,
+        but no more than 6 octaves, in matrices of 8 rows and columns or more. Those that an update is not
+        divided by the root of, or that never fall (of Adadelta, Adagrad, Adamax, AMSGrad, Rprop), or whose
+        field is not known, have step sizes half as large, of 2 octaves at most, and come back within 0.6 of
+        these. They are zero only where they were. None keeps them plain.
     rules
         What holds for some tensors, by globs of their names. The first glob that matches wins. A rule is a
         role, ``{"ema/**": "plain"}``, which goes before what the name suggests. Or it gives the weights there
@@ -212,7 +212,7 @@ PRESETS: Final[dict[str, Policy]] = {
     "lossless": Policy(None, None, None, name="lossless"),
     "high": Policy(0.35, 2.0, 2.0, name="high"),
     "balanced": Policy(1.0, 0.7, 4.0, name="balanced"),
-    "small": Policy(2.0, 0.0, 4.0, name="small"),
+    "small": Policy(2.0, 0.0, 7.0, name="small"),
 }
 
 

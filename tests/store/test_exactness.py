@@ -211,7 +211,7 @@ def test_a_second_moment_is_never_zero_where_it_was_not(run, policy, dtype):
     octaves = np.log2(back[normal].astype(np.float64) / v[normal].astype(np.float64))
     step = max(PRESETS[policy].second_moment, 1 / 16)
     assert -octaves.min() < 0.6 * step + 0.15
-    assert octaves.max() < 1.5 * step + 0.15
+    assert octaves.max() < min(1.5 * step, 6) + 0.15
     for index in (1, 2):
         assert restored[index]["exp_avg_sq"].dtype == moments[index]["exp_avg_sq"].dtype
         np.testing.assert_array_equal(restored[index]["exp_avg_sq"] == 0, moments[index]["exp_avg_sq"] == 0)
@@ -239,7 +239,7 @@ def test_what_never_forgets_or_is_no_divisor_comes_back_neither_too_large_nor_to
     assert store.paths()[f"optim/state/#0/{field}"][2] == "second_moment"
     back = store.restore(0)["optim"]["state"][0][field]
     octaves = np.abs(np.log2(back.astype(np.float64) / v.astype(np.float64)))
-    assert octaves.max() < 0.3 * PRESETS[policy].second_moment + 0.15
+    assert octaves.max() < 0.6 * min(PRESETS[policy].second_moment / 2, 2) + 0.15
 
 
 arrays = hnp.arrays(

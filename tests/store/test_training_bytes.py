@@ -23,7 +23,7 @@ START, APART, SAVES, WARM = 200, 20, 5, 2
 MOST = {
     "high": {"weights": 9460, "first": 9080, "second": 6490},
     "balanced": {"weights": 4840, "first": 3580, "second": 2570},
-    "small": {"weights": 2340, "second": 2570},
+    "small": {"weights": 2340, "second": 1770},
 }
 
 
