@@ -81,7 +81,12 @@ def dtype_from_name(name: str) -> np.dtype[Any]:
 def storage_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype that Zarr sees: unsigned integers of the same width where Zarr has no such dtype."""
     dtype = dtype_from_name(name)
-    return np.dtype(f"uint{8 * dtype.itemsize}") if name in _ML_NAMES else dtype
+    return np.dtype(f"uint{8 * dtype.itemsize}") if is_stored_as_bits(name) else dtype
+
+
+def is_stored_as_bits(name: str) -> bool:
+    """Return whether numpy, and so Zarr, has no such dtype."""
+    return name in _ML_NAMES
 
 
 def clear(values: Array) -> None:

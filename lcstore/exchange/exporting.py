@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
+from lcstore.dtypes import is_stored_as_bits
 from lcstore.errors import InvalidInputError
 from lcstore.exchange.newfile import new_file, new_folder
 from lcstore.exchange.npzfile import write_npz
@@ -24,6 +25,8 @@ _FILES: Final[dict[str, Callable[[IO[bytes], Outgoing], None]]] = {
     "npz": write_npz,
 }
 _ZARR: Final = "zarr"
+#: Formats that have the dtypes of numpy alone.
+_OF_NUMPY: Final = frozenset({"npz", _ZARR})
 #: What a state can be exported to.
 FORMATS: Final = (*_FILES, _ZARR)
 _ENDINGS: Final = {
@@ -52,6 +55,9 @@ class ExportReport:
         Further keys of tensors that have several, each with the key under which the tensor is written.
     exact, error
         Of the state, as in `StepInfo`: whether it has every bit that was saved, and how far it is off.
+    as_bits
+        Dtypes of which the format has none, such as bfloat16: these tensors are there as their bits, in
+        integers.
     """
 
     url: str
@@ -64,6 +70,7 @@ class ExportReport:
     ties: dict[str, str]
     exact: bool
     error: float | None
+    as_bits: list[str] = field(default_factory=list)
 
 
 def export(
@@ -143,6 +150,7 @@ def export(
         with new_file(text, storage_options, overwrite=overwrite) as file:
             _FILES[named](file, out)
     manifest, info = out.manifest, snapshot.info
+    dtypes = {place.dtype for place in out.places.values()}
     return ExportReport(
         url=text,
         format=named,
@@ -154,6 +162,7 @@ def export(
         ties=out.ties,
         exact=info.exact,
         error=info.error,
+        as_bits=sorted(filter(is_stored_as_bits, dtypes)) if named in _OF_NUMPY else [],
     )
 
 

@@ -12,10 +12,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import fsspec
+import ml_dtypes
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import lcstore
+from lcstore.cli.app import app
 from lcstore.exchange.exporting import FORMATS
 from lcstore.exchange.torchfile import write_torch
 from lcstore.storage.memory import MemoryBackend
@@ -186,3 +189,20 @@ def test_whoever_has_no_lcstore_finds_plain_values_by_name(tmp_path):
     with np.load(tmp_path / "one.npz") as file:
         values = json.loads(str(file["__lcstore__"]))["values"]
     assert values == {"t": 50.5, "run/name": "a", "run/seeds/#0": 1, "run/seeds/#1": 2}
+
+
+@pytest.mark.parametrize("ending", ["npz", "zarr", "safetensors"])
+def test_which_tensors_are_there_as_their_bits_is_told(tmp_path, ending):
+    """Norms of integers that were weights of bfloat16 look plausible."""
+    weights = np.linspace(-2, 2, 64).reshape(8, 8).astype(ml_dtypes.bfloat16)
+    store = lcstore.open(tmp_path / "store")
+    store.save(0, {"model": {"weight": weights, "bias": np.ones(3, np.float32)}})
+    report = lcstore.export(store[0], tmp_path / f"out.{ending}")
+    assert report.as_bits == (["bfloat16"] if ending != "safetensors" else [])
+    told = CliRunner().invoke(app, ["export", f"{store.url}@0", str(tmp_path / f"again.{ending}")])
+    assert ("Tensors of bfloat16 are there as their bits" in told.stdout) == bool(report.as_bits)
+    if ending == "npz":  # as the page says
+        bits = np.load(tmp_path / "out.npz")["model.weight"]
+        values = (bits.astype("uint32") << 16).view("float32")
+        np.testing.assert_array_equal(values, weights.astype(np.float32))
+        np.testing.assert_array_equal(bits.view(ml_dtypes.bfloat16), weights)

@@ -200,6 +200,9 @@ def _exported(report: ExportReport) -> Iterator[str]:
     if not report.exact:
         off = "" if report.error is None else f": weights are off by {report.error:.2f} checkpoint intervals"
         yield f"The state was saved lossy{off}."
+    if report.as_bits:
+        these = f"Tensors of {', '.join(report.as_bits)} are there as their bits, in integers"
+        yield f"{these}: numpy has no such dtype. docs/exchange.md has the line that gives their values."
     if report.ties and report.format != "torch":
         shown = ", ".join(f"{key} is {first}" for key, first in [*report.ties.items()][:_MOST_SHOWN])
         more = ", ..." if len(report.ties) > _MOST_SHOWN else ""
