@@ -9,7 +9,7 @@ from typing import Literal
 
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord
-from lcstore.track.recorded import told_of
+from lcstore.index.recorded import told_of
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.lines import backwards, lines_of_runs, predecessors
 from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
+from lcstore.index.recorded import policy_of_numbers
 from lcstore.index.resolve import check_run
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import role_of
@@ -26,7 +27,6 @@ from lcstore.report.layers import Look, tensors_seen
 from lcstore.report.thin import evenly
 from lcstore.storage.masking import without_secrets
 from lcstore.track.policy import Policy
-from lcstore.track.recorded import policy_of_numbers
 from lcstore.version import __version__
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from lcstore.errors import (
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import NodeRecord, StoreRecord
+from lcstore.index.recorded import policy_of_numbers
 from lcstore.jobs.deadline import deadline
 from lcstore.jobs.jobs import telling, threads_behind
 from lcstore.jobs.survey import OnProgress
@@ -34,7 +35,6 @@ from lcstore.store.handle import Handle
 from lcstore.store.otherruns import OtherRuns
 from lcstore.store.saver import SaveFuture, Saver
 from lcstore.track.policy import PRESETS, Policy
-from lcstore.track.recorded import policy_of_numbers
 from lcstore.warned import warn
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.writer import Writer

@@ -20,6 +20,7 @@ from lcstore.edges.grid import exponent_of, largest
 from lcstore.format.bodies import PartBody
 from lcstore.garbage import garbage_waits
 from lcstore.graph.refs import ROOT, NodeName
+from lcstore.index.recorded import numbers_of
 from lcstore.layout.layout import make_layout
 from lcstore.staging.notfinite import NotFinite, not_finite
 from lcstore.staging.stage import Staged
@@ -28,7 +29,6 @@ from lcstore.state.roles import is_optimizer
 from lcstore.state.tree import FlatState
 from lcstore.storage.backend import Backend
 from lcstore.track.policy import Policy
-from lcstore.track.recorded import numbers_of
 from lcstore.track.track import Track
 from lcstore.write.counters import counters_anew
 from lcstore.write.entries import layout_entries

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcstore.index.recorded import numbers_of, policy_of_numbers, told_of
 from lcstore.track.policy import PRESETS, Policy
-from lcstore.track.recorded import numbers_of, policy_of_numbers, told_of
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(2**63), 2**63)
 
