@@ -149,7 +149,7 @@ class Examination:
             if own is None:
                 if record.target not in self.store.graph.nodes:
                     gone = self.store.is_condemned(edge, markkeys.WHOLE_EDGE)
-                    known = gone or record.target in self.store.marks.retired
+                    known = gone or self._lacks_records or record.target in self.store.marks.retired
                     why = "" if known else f": collected as this was made, or {LOST}"
                     message = f"it leads to a state that is not there any more{why}"
                     self.findings.add("info", "orphan", key, message)
@@ -267,6 +267,10 @@ class Examination:
             [self.store.is_condemned(link.id, link.scope_of(t)) for t in range(link.columns.op.size)], bool
         )
 
+    @property
+    def _lacks_records(self) -> bool:
+        return any(key.startswith((keys.NODES, keys.EDGES)) for key in self.store.unreadable)
+
     def _orphans(self) -> None:
         """Add findings for objects of no record: worth knowing, and harmless."""
         store = self.store
@@ -275,19 +279,18 @@ class Examination:
             if key not in self.needs and keys.copied_from(key) not in self.needs:
                 by_edge[keys.parse_data_key(key).edge].append(key)
         condemned = {name.edge for name in store.marks.condemned}
-        unread = any(key.startswith((keys.NODES, keys.EDGES)) for key in store.unreadable)
         for edge, found in by_edge.items():
             why = f"left by an interrupted save, or of one under way; or {LOST}"
             if edge in condemned:
                 why = "condemned, and not collected yet"
-            elif unread:
+            elif self._lacks_records:
                 why = "of an interrupted save, or of a record that could not be read"
             what = "1 object" if len(found) == 1 else f"{len(found)} objects"
             self.findings.add("info", "orphan", keys.edge_folder(edge), f"{what} of no record: {why}")
         used = {part.layout for record in store.records.values() for part in record.edge.parts}
         for digest in sorted(set(store.stored_layouts) - used):
             why = "left by collected states, or of a save under way: harmless, a later collect deletes it"
-            if unread:
+            if self._lacks_records:
                 why = "it may be of a record that could not be read"
             self.findings.add("info", "orphan", keys.layout_key(digest), f"a layout of no record: {why}")
 

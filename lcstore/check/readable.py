@@ -386,7 +386,9 @@ class Readable:
                 why = "an interrupted save leaves that"
                 if name.kind == "pin":  # which none stores, and nothing lets go of a pinned state
                     held = name in bearers(self.named, "pin", {name.node}).get(name.name, ())
-                    why = f"{LOST}, or the pin came too late" if held else "it was taken away"
+                    unread = any(key.startswith(keys.NODES) for key in self.unreadable)
+                    lost = "its record could not be read" if unread else LOST
+                    why = f"{lost}, or the pin came too late" if held else "it was taken away"
                 self.findings.add("info", "tag", markkeys.tag_key(name), f"{what}; {why}")
         known = {name.name for name in self.named if name.kind == "tag"}
         for node in self.kept:

@@ -52,4 +52,4 @@ def counters_anew(staged: Staged, before: Layout | None, pools: Mapping[str, Arr
 
 
 def _is_counter(name: Name) -> bool:
-    return str(name[-1]).rpartition(".")[2] in _COUNTERS and is_optimizer(name)
+    return bool(name) and str(name[-1]).rpartition(".")[2] in _COUNTERS and is_optimizer(name)
