@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import warnings
 from contextlib import suppress
 
 import numpy as np
@@ -266,7 +267,6 @@ def test_a_notice_that_cannot_be_asked_for_leaves_no_store_open():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_fork_that_ends_tells_of_no_save_of_its_parent(tmp_path):
     told = tmp_path / "told"
 
@@ -277,7 +277,9 @@ def test_a_fork_that_ends_tells_of_no_save_of_its_parent(tmp_path):
     manager = CheckpointManager(tmp_path / "run", every=2, on_saved=note)
     manager.save(0, state(0))
     wait(manager)
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a fork where threads run
+        child = os.fork()
     if not child:
         status = 1
         try:
