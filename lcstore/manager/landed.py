@@ -42,7 +42,7 @@ class Landed:
         self.last: int | None = None
         self._committed: int | None = None
         self._future: SaveFuture | None = None
-        self._untold: deque[SaveInfo] = deque()
+        self._untold: deque[tuple[Callable[[SaveInfo], object], SaveInfo]] = deque()
         self._tells = False
 
     def begun(self, step: int, future: SaveFuture) -> None:
@@ -62,7 +62,8 @@ class Landed:
         self._last_save.saved(info)
         if info.kind != "skipped":
             self._committed = info.step
-            self._untold.append(info)
+            if self._on_saved is not None:
+                self._untold.append((self._on_saved, info))
 
     def is_there(self, step: int) -> bool:
         """Return whether a step is the one saved last; that is waited for, as it may be skipped, or fail."""
@@ -90,14 +91,13 @@ class Landed:
 
     def tell(self) -> bool:
         """Tell of what is untold; return whether there was something. What the observer raises is raised."""
-        if self._on_saved is None:
-            self._untold.clear()
         if self._tells or not self._untold:  # an observer that saves is told of that when it returns
             return False
         self._tells = True
         try:
-            while self._untold and self._on_saved is not None:
-                self._on_saved(self._untold.popleft())
+            while self._untold:
+                observer, info = self._untold.popleft()
+                observer(info)
         finally:
             self._tells = False
         return True

@@ -84,16 +84,18 @@ class MaintainReport:
         return [f"{part} failed: {problem}" for part, problem in self.problems.items()]
 
     @property
+    def _refusals(self) -> list[StorageError]:
+        return [error for error in self.problems.values() if isinstance(error, StorageError)]
+
+    @property
     def is_short_of_room(self) -> bool:
         """Whether a part failed, or stopped before its end, as the disk is full or nearly so."""
-        failed = (error for error in self.problems.values() if isinstance(error, StorageError))
-        return any(error.reason == "full" for error in failed)
+        return any(error.reason == "full" for error in self._refusals)
 
     @property
     def lack(self) -> StorageError | None:
         """What failed as the disk has no room for records; None where nothing did."""
-        failed = (error for error in self.problems.values() if isinstance(error, StorageError))
-        return next(filter(no_room, failed), None)
+        return next(filter(no_room, self._refusals), None)
 
     @property
     def next(self) -> str:
@@ -104,8 +106,7 @@ class MaintainReport:
             found = _COMMAND.search(self.lack.message)
             return _TO_ANOTHER_DISK if found is None else found[1]
         if not any(isinstance(error, CorruptionError) for error in self.problems.values()):
-            failed = any(isinstance(error, StorageError) for error in self.problems.values())
-            return _TO_ANOTHER_DISK if self.is_short_of_room else DOCTOR if failed else ""
+            return _TO_ANOTHER_DISK if self.is_short_of_room else DOCTOR if self._refusals else ""
         return (self.verified and self.verified.next) or REPAIR
 
     def __str__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import itertools
 import math
 import os
@@ -25,6 +24,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from kit import programs
+from kit.fulldisk import Disk
 from loop import trained
 
 import lcstore
@@ -695,26 +695,16 @@ def test_a_step_whose_save_failed_can_be_saved_once_more():
         assert store.steps() == [1, 2]
 
 
-def test_a_step_whose_failure_the_next_save_told_of_can_be_saved_once_more():
+@pytest.mark.parametrize(
+    "hears", [lambda manager: manager.save(2, state(2)), lambda manager: manager.store.wait()]
+)
+def test_a_step_whose_failure_something_else_told_of_can_be_saved_once_more(hears):
     backend = Refusing.fresh()
     with CheckpointManager(backend, every=1) as manager:
         backend.refuses = True
         assert manager.save(1, state(1))
         with pytest.raises(StorageError):
-            manager.save(2, state(2))
-        backend.refuses = False
-        assert manager.save(1, state(1), force=True)
-    with lcstore.open(backend, "r") as store:
-        assert store.steps() == [1]
-
-
-def test_a_step_whose_failure_somebody_else_heard_of_can_be_saved_once_more():
-    backend = Refusing.fresh()
-    with CheckpointManager(backend, every=1) as manager:
-        backend.refuses = True
-        assert manager.save(1, state(1))
-        with pytest.raises(StorageError):
-            manager.store.wait()
+            hears(manager)
         backend.refuses = False
         assert manager.save(1, state(1), force=True)
     with lcstore.open(backend, "r") as store:
@@ -768,44 +758,34 @@ def test_where_there_is_no_time_for_every_bit_a_delta_is_committed(caplog):
     assert "no time for every bit of the last state" in caplog.text
 
 
-class Disk(MemoryBackend):
-    """A disk that has room for so many bytes."""
-
-    room = 1 << 40
-
-    def _put(self, key, data):
-        if sum(map(len, self.snapshot().values())) + data.nbytes > self.room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        super()._put(key, data)
-
-
-@pytest.mark.parametrize("asked", [{}, {"exact": False}])
-def test_where_there_is_no_room_for_every_bit_a_delta_is_committed(asked, caplog):
-    """The last steps were lost, where a delta of a fortieth would have had room."""
+@pytest.fixture
+def nearly_full():
+    """A manager after notice, on a disk that has room for a delta and not for every bit of its state."""
     told, backend = [], Disk.fresh()
     with CheckpointManager(backend, every=1, preempted=lambda: bool(told), durability="none") as manager:
         train(manager, range(2))
         manager.wait_until_finished()
-        backend.room = sum(map(len, backend.snapshot().values())) + 12_000  # the state has 16,384
+        backend.blocks = backend.used + 4  # the state has as many, and its record one more
         told.append(True)
-        assert manager.save(2, state(2), **asked)
-        assert manager.reached_preemption()
-        assert manager.store.latest_step() == 2
-        assert not manager.store.info(2).exact
+        yield manager
+
+
+@pytest.mark.parametrize("asked", [{}, {"exact": False}])
+def test_where_there_is_no_room_for_every_bit_a_delta_is_committed(nearly_full, asked, caplog):
+    """The last steps were lost, where a delta of a fortieth would have had room."""
+    manager = nearly_full
+    assert manager.save(2, state(2), **asked)
+    assert manager.reached_preemption()
+    assert manager.store.latest_step() == 2
+    assert not manager.store.info(2).exact
     told = [record for record in caplog.records if "no room for every bit" in record.getMessage()]
     assert len(told) == (not asked)
 
 
-def test_what_is_to_be_exact_and_has_no_room_is_an_error():
-    told, backend = [], Disk.fresh()
-    with CheckpointManager(backend, every=1, preempted=lambda: bool(told), durability="none") as manager:
-        train(manager, range(2))
-        manager.wait_until_finished()
-        backend.room = sum(map(len, backend.snapshot().values())) + 12_000
-        told.append(True)
-        with pytest.raises(StorageError, match="no room"):
-            manager.save(2, state(2), exact=True)
-        assert not manager.reached_preemption()
+def test_what_is_to_be_exact_and_has_no_room_is_an_error(nearly_full):
+    with pytest.raises(StorageError, match="no room"):
+        nearly_full.save(2, state(2), exact=True)
+    assert not nearly_full.reached_preemption()
 
 
 @pytest.mark.parametrize(("took", "exact"), [(0.1, True), (60.0, False)])

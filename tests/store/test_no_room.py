@@ -8,8 +8,8 @@ import traceback
 import numpy as np
 import pytest
 from conftest import Run
-from fulldisk import BLOCK, Disk, left
 from kit.clocks import put_forward
+from kit.fulldisk import BLOCK, Disk, left
 
 import lcstore
 from lcstore.compaction import compact

@@ -5,8 +5,8 @@ import contextlib
 import numpy as np
 import pytest
 from conftest import Run
-from fulldisk import Disk, left
 from kit.clocks import put_forward
+from kit.fulldisk import Disk, left
 
 import lcstore
 from lcstore.durability import NAMED
