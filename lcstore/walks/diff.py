@@ -21,6 +21,8 @@ _MOST_TEXT: Final = 60
 #: The columns of a table of differences that are numbers.
 NUMBERS: Final = ("relative", "error", "growth", "norm", "changed", "largest")
 
+#: What differences are sorted by.
+Sorting: TypeAlias = Literal["relative", "growth", "norm", "path"]
 Status: TypeAlias = Literal["same", "changed", "reshaped", "retyped", "added", "removed"]
 
 
@@ -163,15 +165,16 @@ class Diff:
         more = [f" (run {side.run}, node {side.node[:8]})" * (a.step == b.step) for side in (a, b)]
         return f"{a.step}{more[0]}", f"{b.step}{more[1]}"
 
-    def sorted(self, by: Literal["relative", "norm", "path"] = "relative") -> list[TensorDiff]:
+    def sorted(self, by: Sorting = "relative") -> list[TensorDiff]:
         """Return the largest differences first; before them what has no number, and what is NaN.
 
-        What optimizers keep, counters and random state come behind all that: they change more than the
-        model, and say less.
+        By ``"growth"`` come those first whose norm grew or shrank by the largest factor. What optimizers keep
+        comes behind the model, by ``"relative"`` too in that order: most of what changes in moments from save
+        to save is error, which hides one that died. Counters and random state are last.
         """
         if by == "path":
             return sorted(self.tensors, key=lambda one: one.path)
-        return sorted(self.tensors, key=lambda one: (*_rank(one), -_number(getattr(one, by)), one.path))
+        return sorted(self.tensors, key=lambda one: (*_rank(one), -_measure(one, by), one.path))
 
     def said_of_same(self) -> list[str]:
         """Return lines that say how many tensors are the same, and how many of these may truly differ."""
@@ -244,13 +247,20 @@ def _row(one: TensorDiff) -> tuple[str, ...]:
     return (one.path or "all", *numbers, note)
 
 
-def _rank(one: TensorDiff) -> tuple[bool, int]:
+def _rank(one: TensorDiff) -> tuple[int, int]:
     """Return where a tensor stands: what is not on both sides alike first, then what is not a number."""
     path = parse_name(one.path)
-    besides = is_optimizer(path) or not is_quantity(path, one)
+    besides = 2 if not is_quantity(path, one) else 1 if is_optimizer(path) else 0
     if one.status in ("added", "removed", "reshaped"):
         return besides, 0
     return besides, 1 if math.isnan(one.norm) else 2
+
+
+def _measure(one: TensorDiff, by: Sorting) -> float:
+    """Return how large a difference is; of what is in an optimizer, and has no error, `relative` is noise."""
+    if by == "growth" or (by == "relative" and is_optimizer(parse_name(one.path))):
+        return math.inf if one.growth in (0, math.inf) else _number(abs(math.log(one.growth)))
+    return _number(one.norm if by == "norm" else one.relative)
 
 
 def _number(value: float) -> float:

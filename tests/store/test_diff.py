@@ -161,6 +161,27 @@ def test_steps_of_an_optimizer_do_not_drown_the_weights():
     assert store.diff(0, 1, "optim/state/#0/step").total.norm == 1000
 
 
+def test_a_moment_that_died_stands_before_moments_that_move_at_random():
+    def state(died: bool) -> dict:
+        rng = np.random.default_rng(int(died))
+        moments = {
+            place: {
+                "step": np.float32(1000.0 + died),
+                "exp_avg": rng.normal(size=(8, 8)).astype(np.float32),
+                "exp_avg_sq": np.full((8, 8), 1e-8 if died and place == 2 else 1.0, np.float32),
+            }
+            for place in range(4)
+        }
+        return {"model": {"w": np.full(8, 1.0 + 0.001 * died)}, "optim": {"state": moments}}
+
+    found = opened(state(False), state(True)).diff(0, 1)
+    died = "optim/state/#2/exp_avg_sq"
+    assert [one.path for one in found.sorted()[:2]] == ["model/w", died]
+    assert found[died].relative < min(found[f"optim/state/#{place}/exp_avg"].relative for place in range(4))
+    assert [one.path for one in found.sorted("growth")[:2]] == ["model/w", died]
+    assert {one.path.rpartition("/")[2] for one in found.sorted("norm")[-4:]} == {"step"}
+
+
 def test_sorting():
     one = np.ones(4, np.float32)
     store = opened({"x": one, "y": 100 * one, "z": one, "n": one}, {"x": 2 * one, "y": 110 * one, "z": one,
@@ -169,6 +190,7 @@ def test_sorting():
     assert [d.path for d in found.sorted()] == ["n", "x", "y", "z"]
     assert [d.path for d in found.sorted("norm")] == ["n", "y", "x", "z"]
     assert [d.path for d in found.sorted("path")] == ["n", "x", "y", "z"]
+    assert [d.path for d in found.sorted("growth")] == ["n", "x", "y", "z"]
 
 
 def test_nothing_differs():

@@ -31,6 +31,7 @@ class Sort(StrEnum):
     """What a table of differences is sorted by."""
 
     relative = "relative"
+    growth = "growth"
     norm = "norm"
     path = "path"
 
