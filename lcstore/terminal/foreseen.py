@@ -71,10 +71,10 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
             "A compaction would add more than it frees: edges that keep restores short, and anchors that "
             "bound what damage costs."
         )
-        if found.bytes_without < found.bytes_now:
-            yield (
-                "`lcstore retain` and `lcstore collect` without `lcstore compact` leave less than now; "
-                "`lcstore maintain` does without it by `--max-bytes 0`."
-            )
     elif found.bytes_compacted > found.bytes_now:
         yield "More at first: what merged edges stand for goes when it is collected, once its grace is over."
+    if found.bytes_without < min(found.bytes_now, found.bytes_collected):
+        yield (
+            f"Without merged edges, which keep restores short, {size(found.bytes_without)} would be left: "
+            "`lcstore retain` and `lcstore collect` alone do that, and `lcstore maintain` by `--max-bytes 0`."
+        )

@@ -6,6 +6,7 @@ import errno
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -386,6 +387,17 @@ def test_what_a_forecast_says_of_a_compaction_names_it(url):
     assert "More than now" not in shown
     forecast = Forecast(bytes_now=10, bytes_compacted=20, bytes_collected=15, bytes_without=12)
     assert "A compaction would add more than it frees" in [*foreseen(forecast)][1]
+    assert len([*foreseen(forecast)]) == 2  # without one it would be more than now, too
+
+
+def test_a_forecast_says_what_would_be_left_without_merged_edges_where_states_go():
+    """Of a few states that stay merges take more than what goes frees, though all is less than now."""
+    forecast = Forecast(bytes_now=3200, bytes_compacted=5400, bytes_collected=3000, bytes_without=2500)
+    *_, first, without = foreseen(forecast)
+    assert str(first).startswith("More at first")
+    assert "2.4 KiB would be left" in str(without)
+    assert "`--max-bytes 0`" in str(without)
+    assert len([*foreseen(replace(forecast, bytes_without=3100))]) == 2
 
 
 def test_plain_weights_are_said_to_hardly_shrink(tmp_path):
