@@ -17,6 +17,7 @@ from lcstore.limits import check_unstored
 from lcstore.state.names import nested
 
 _CHUNK_BYTES: Final = 32 << 20
+_DOCUMENT: Final = "zarr.json"
 #: Zarr leaves out chunks that equal zero, and so do some of which bits are set: negative zeros.
 _EVERY_CHUNK: Final[Any] = {"write_empty_chunks": True}
 
@@ -30,6 +31,8 @@ def write_zarr(folder: str, out: Outgoing) -> None:
     for key, value in out.tensors():
         bits = value.view(storage_dtype(out.places[key].dtype))
         try:
+            if "\\" in key or _DOCUMENT in key.split("/"):
+                raise ValueError(f"a backslash is a slash to it, and {_DOCUMENT} says what a folder is")
             array = group.create_array(
                 key, shape=bits.shape, dtype=bits.dtype, chunks=_chunks(bits), config=_EVERY_CHUNK
             )

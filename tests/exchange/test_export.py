@@ -206,3 +206,12 @@ def test_which_tensors_are_there_as_their_bits_is_told(tmp_path, ending):
         values = (bits.astype("uint32") << 16).view("float32")
         np.testing.assert_array_equal(values, weights.astype(np.float32))
         np.testing.assert_array_equal(bits.view(ml_dtypes.bfloat16), weights)
+
+
+@pytest.mark.parametrize("part", ["a\\b", "zarr.json", "..", "a\0"])
+def test_what_zarr_would_write_under_another_name_is_refused(store, tmp_path, part):
+    """A backslash became a slash, and the import told of a file that was changed."""
+    store.save(6, {"model": {part: {"weight": np.ones(3)}}})
+    with pytest.raises(lcstore.InvalidInputError, match="cannot be exported: Zarr has no such name"):
+        lcstore.export(store[6], tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
