@@ -18,7 +18,7 @@ from lcstore.integrations.lightning_pointer import (
     read_pointer,
     write_pointer,
 )
-from lcstore.ranks import rank
+from lcstore.ranks import RankOfHandle
 from lcstore.store.opening import open_store
 from lcstore.warned import warn
 
@@ -62,7 +62,7 @@ class Session:
         self._options = options
         self._names = Names(self.store)
         self._last: _Saved | None = None
-        self._single = 0
+        self._single, self._rank = 0, RankOfHandle()
 
     # Saving ----------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Session:
             self.store.info(pointer.node)
         except NotFoundError:
             return self._elsewhere(pointer, path)
-        if rank():  # another process saves
+        if self._rank.number:  # another process saves
             return self.store.restore(pointer.node, on_corrupt="previous")
         # Of the latest state the same training goes on: it is not kept for being that, once there is a newer.
         at = None if self.store.info().node == pointer.node else pointer.node

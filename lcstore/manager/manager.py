@@ -28,7 +28,7 @@ from lcstore.manager.resumed import Resumed
 from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
 from lcstore.manager.tending import Tending
 from lcstore.manager.unsaved import Evaluations
-from lcstore.ranks import rank
+from lcstore.ranks import RankOfHandle
 from lcstore.retention import Retention
 from lcstore.retention.parse import as_rule
 from lcstore.state.containers import makes_state
@@ -129,13 +129,13 @@ class CheckpointManager:
         self._evaluations = Evaluations(self.store, rule)
         self._notice = Notice(preempted)
         self._answered = False
-        self._process = os.getpid()
+        self._process, self._rank = os.getpid(), RankOfHandle()
 
     # Saving ----------------------------------------------------------------------------------------------
 
     def should_save(self, step: int) -> bool:
         """Return whether `save` would save this step: it is due, or the machine is about to be taken away."""
-        if rank():
+        if self._rank.number:
             return False
         self._meter.enter(step, saving=self.store.is_saving)
         due = self._is_due(step)
@@ -193,10 +193,10 @@ class CheckpointManager:
         """
         check_step(step)
         check_labels(labels)
-        if is_left_out(self.store.url):
+        if is_left_out(self.store.url, self._rank.number):
             return False
         self._offered = step
-        self._meter.enter(step, saving=self.store.is_saving, state=state)
+        self._meter.enter(step, saving=self.store.is_saving)
         told = False
         try:
             begun = self._take(step, state, metrics, labels, force=force)
@@ -291,7 +291,7 @@ class CheckpointManager:
         step
             Only for likeness with other managers.
         """
-        return self._notice.is_given and (self._answered or rank() > 0)
+        return self._notice.is_given and (self._answered or self._rank.number > 0)
 
     def close(self) -> None:
         """End: wait for the save under way, and for what is let go of beside it.

@@ -6,14 +6,13 @@ import logging
 from functools import cache
 from typing import Final
 
-from lcstore.ranks import is_own, rank
+from lcstore.ranks import is_own
 
 _log: Final = logging.getLogger("lcstore")
 
 
-def is_left_out(url: str) -> bool:
-    """Return whether this process is not of rank 0, and saves nothing; tell it once of a store of its own."""
-    number = rank()
+def is_left_out(url: str, number: int) -> bool:
+    """Return whether a process is not of rank 0, and saves nothing; tell it once of a store of its own."""
     if number and is_own(url, number):
         _tell(url, number)
     return number > 0

@@ -10,7 +10,7 @@ from typing import Final
 from lcstore.errors import BesideWarning, LcstoreError
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
-from lcstore.ranks import is_own, rank
+from lcstore.ranks import RankOfHandle, is_own
 from lcstore.warned import warn
 
 #: After twice as many commits each time the states are listed once more; and after so many seconds, so a
@@ -36,7 +36,7 @@ class OtherRuns:
         #: The last states of other runs, as of the first commit, those too that were let go of and may be
         #: brought back; None once they were told of.
         self._others: dict[str, NodeName] | None = {}
-        self._looks_at_rank = True
+        self._looks_at_rank, self._rank = True, RankOfHandle()
 
     def saved(self, head: NodeName, *, anew: bool) -> None:
         """Take note of a commit, right after it.
@@ -96,7 +96,7 @@ class OtherRuns:
 
     def _look_at_rank(self) -> None:
         """Warn of a process that trains with others and saves, as the one of rank 0 does, too."""
-        number = rank() if self._looks_at_rank else 0
+        number = self._rank.number if self._looks_at_rank else 0
         if number and not is_own(self._url, number):
             self._looks_at_rank = False
             warn(

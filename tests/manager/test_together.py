@@ -58,6 +58,15 @@ def test_every_bit_is_saved_whoever_was_told(tmp_path):
         assert {step: store.info(step).exact for step in store.steps()} == {0: False, 5: False, 7: True}
 
 
+def test_only_rank_0_saves_once_the_group_was_destroyed(tmp_path):
+    found = together(tmp_path / "run", 0, told_at=0)
+    assert [re.findall("after the end (.*)", words) for _, words in found] == [
+        ["True True True"],
+        ["False False True"],
+    ], found
+    assert [re.findall("(.) warnings at the end", words) for _, words in found] == [["0"], ["1"]], found
+
+
 def test_a_second_rank_that_saves_is_told(tmp_path):
     found = together(tmp_path / "run", 0)
     assert [status for status, _ in found] == [0, 0], found

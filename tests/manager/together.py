@@ -82,12 +82,31 @@ def manage_in_both(url: str, rank: int) -> None:
         print(found, "told", flush=True)
 
 
+def go_on_alone(url: str, rank: int) -> None:
+    """End the group while handles are open, and save by them: each still knows which process it is of."""
+    with lcstore.CheckpointManager(url, background=False) as manager, lcstore.open(f"{url}-both") as store:
+        if not rank:
+            store.save(0, {"weight": torch.zeros(64, 64)})
+        dist.barrier()
+        dist.destroy_process_group()
+        manager.give_notice()
+        due, saved = manager.should_save(1), manager.save(1, {"weight": torch.ones(64, 64)}, force=True)
+        print("after the end", due, saved, manager.reached_preemption(), flush=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            store.save(1, {"weight": torch.ones(64, 64)})
+        print(sum(f"rank {rank} of" in str(each.message) for each in caught), "warnings at the end", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)  # rather than by the notice
+
+
 def main(url: str, rank: int, steps: int, told_at: int) -> None:
     meeting = f"file://{Path(url).absolute()}.meeting{told_at}"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     try:
         if steps:
             train(url, rank, steps, told_at)
+        elif told_at == 0:
+            go_on_alone(url, rank)
         else:
             save_in_both(url, rank)
             manage_in_both(f"{url}-managed", rank)
