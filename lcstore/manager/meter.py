@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final, TypeVar
 
 from lcstore.manager.schedule import Pace
-from lcstore.state.frameworks import wait_for
+from lcstore.state.frameworks import wait_for, wait_for_all
 
 T = TypeVar("T")
 
@@ -50,6 +50,8 @@ class Meter:
         self._seconds, self._count = 0.0, 0
         #: Whether steps are computed behind the loop, so that what fresh ones took says little yet.
         self._queued = False
+        #: Whether the states are of JAX, which computes steps behind the loop.
+        self._computes_behind = False
         self._saves: deque[_Save] = deque(maxlen=_SAVES)
         self._first: _Save | None = None
         self._last: int | None = None
@@ -60,7 +62,7 @@ class Meter:
         self._saving = False
         self._entered = 0.0
 
-    def enter(self, step: int, *, saving: bool, state: object = None) -> None:
+    def enter(self, step: int, *, saving: bool) -> None:
         """Take note that a step has ended; a second time for one step changes nothing.
 
         Parameters
@@ -68,13 +70,11 @@ class Meter:
         step
             The step.
         saving
-            Whether a save is under way.
-        state
-            Of the end of the step. JAX has many steps wait to be computed while the loop goes on: where a
-            save ends, those that were computed beside it are told from those that follow.
+            Whether a save is under way. JAX has many steps wait to be computed while the loop goes on: where
+            a save ends, those that were computed beside it are told from those that follow.
         """
-        if self._saving and not saving:
-            wait_for(state)
+        if self._computes_behind and self._saving and not saving:
+            wait_for_all()
         self._entered = self._clock()
         if self._step is not None and step > self._step:
             count, seconds = step - self._step, self._entered - self._left
@@ -95,7 +95,7 @@ class Meter:
     def ready(self, state: T) -> T:
         """Return the state to be saved once it is computed: that takes time of steps, and none of a save."""
         before = self._clock()
-        wait_for(state)
+        self._computes_behind = wait_for(state)
         seconds = self._clock() - before
         self._entered += seconds
         if self._fresh:

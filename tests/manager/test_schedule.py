@@ -152,18 +152,20 @@ def test_steps_that_wait_to_be_computed_are_no_cost_of_a_save(ahead, beside, mon
     now = computed = 0.0
     saved, until = [], 0.0
 
-    def wait(state):
+    def wait(*state):
         nonlocal now
-        assert state == "state"
+        assert state in (("state",), ())
         now = max(now, computed)
+        return True
 
     monkeypatch.setattr("lcstore.manager.meter.wait_for", wait)
+    monkeypatch.setattr("lcstore.manager.meter.wait_for_all", wait)
     meter = Meter(lambda: now)
     for number in range(1000):
         now = max(now + 0.001, computed - ahead * step)
         begins = max(now, computed)
         computed = begins + step * (2 if begins < until else 1)  # beside a save they are half as fast
-        meter.enter(number, saving=now < until, state="state")
+        meter.enter(number, saving=now < until)
         if Overhead(share).is_due(meter.pace(number)):
             meter.begun(number)
             assert meter.ready("state") == "state"
@@ -175,3 +177,19 @@ def test_steps_that_wait_to_be_computed_are_no_cost_of_a_save(ahead, beside, mon
     wanted = (blocked + beside / 2) / step / share
     assert len(gaps) >= 3
     assert all(0.8 * wanted < gap < 1.2 * wanted for gap in gaps), gaps
+
+
+def test_what_jax_computes_beside_a_save_is_waited_for_where_it_ends():
+    """Whatever the loop calls then, `should_save` or `save`: a state is at hand in neither."""
+    jax = pytest.importorskip("jax")
+    grow = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, y: jax.numpy.tanh(y @ y), x))
+    weight = grow(jax.numpy.ones((200, 200)))
+    meter = Meter()
+    meter.enter(0, saving=False)
+    meter.begun(0)
+    meter.ready({"weight": weight})
+    meter.leave(saving=True)
+    weight = grow(grow(weight))
+    meter.enter(1, saving=False)
+    assert weight.is_ready()
+    meter.leave(saving=False)
