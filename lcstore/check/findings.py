@@ -13,6 +13,7 @@ from lcstore.check.astray import as_nodes, likely, way_back
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys
 from lcstore.format.keyforms import STRAY
+from lcstore.format.markkeys import TagName, tag_key
 from lcstore.graph.refs import NodeName
 from lcstore.units import counted, steps_text
 from lcstore.version import UPGRADE
@@ -32,6 +33,8 @@ BRING_BACK: Final = "lcstore cp COPY {url} --check"
 #: The checks that find a store which had states, and has none; and one that may have lost their records.
 NONE_LEFT: Final = "none-left"
 UNRECORDED: Final = "unrecorded"
+#: The check that finds a pin of a state that is not there.
+PINNED: Final = "pin"
 
 #: Commands as errors name them that are raised where nobody knows the URL of the store.
 _BARE: Final = re.compile(r"`lcstore (repair|verify|doctor)`")
@@ -180,7 +183,9 @@ class VerifyReport:
             whose = "of a later version" if unread.is_later else "that the target did not give"
             return f"{counted(self.unread, 'object')} {whose}, the first: {unread.message}"
         made = counted(self.can_be_mended, "object")
-        return f"{made} to be made again, the first: {self.mendable[0].message}" if self.mendable else ""
+        if self.mendable:
+            return f"{made} to be made again, the first: {self.mendable[0].message}"
+        return "" if self.lost_pin is None else self.lost_pin.message
 
     @property
     def next(self) -> str:
@@ -189,7 +194,8 @@ class VerifyReport:
             return UPGRADE
         if any(one.is_stray or one.is_unread for one in self.findings):
             return VERIFY
-        return REPAIR if self.unrecorded is None else BRING_BACK
+        only_pins = self.lost_pin is not None and self.ok and not self.mendable
+        return BRING_BACK if only_pins or self.unrecorded is not None else REPAIR
 
     @property
     def is_later(self) -> bool:
@@ -201,6 +207,11 @@ class VerifyReport:
         """What says that no state is left, as a repair let go of those that were lost, or as records are."""
         found = (one for one in self.findings if one.check == NONE_LEFT and one.severity == "warning")
         return self.unrecorded or next(found, None)
+
+    @property
+    def lost_pin(self) -> Finding | None:
+        """What says that a state is not there which is pinned; None where none is missed so."""
+        return next((one for one in self.findings if one.check == PINNED), None)
 
     @property
     def unrecorded(self) -> Finding | None:
@@ -279,6 +290,23 @@ class Findings:
             command = shown if one.next is None and one.severity == "error" and not stray else one.next
             found.append(replace(one, next=command and command.replace("{url}", quote(url))))
         return tuple(found)
+
+    def of_no_state(self, name: TagName, *, held: bool, unread: bool) -> None:
+        """Note a name of a state that is not there; `held`, where it is a pin that was not taken away.
+
+        No save stores pins, and nothing lets go of a pinned state. So whoever pinned it is told, unless a
+        record is `unread`, which may be that of the state.
+        """
+        key, what = tag_key(name), f"{name.kind} {name.name!r} is of no state that is there"
+        if not held:
+            why = "it was taken away" if name.kind == "pin" else "an interrupted save leaves that"
+            self.add("info", "tag", key, f"{what}; {why}")
+        elif unread:
+            self.add("info", "tag", key, f"{what}; its record could not be read, or the pin came too late")
+        else:
+            cure = f"a copy of the store may have it; if not, lcstore unpin URL@{name.node} ends this"
+            why = f"{LOST}, or the pin came too late: {cure}"
+            self.add("warning", PINNED, key, f"{what}; {why}", next=BRING_BACK)
 
     def none_left(self, lost: str, left: str, *, damaged: bool) -> None:
         """Note that records may be lost, or that all was let go of, as it should be unless `damaged`."""

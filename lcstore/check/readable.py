@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 from lcstore.check.copied import Copied, copied
-from lcstore.check.findings import LOST, REPAIR, Findings
+from lcstore.check.findings import REPAIR, Findings
 from lcstore.check.going import edges_of, kept_in, staying, staying_now
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
@@ -382,14 +382,9 @@ class Readable:
         self.see(self.listing.marks(self.graph.nodes))
         for name in self.named:
             if name.node is not None and name.node not in self.graph.nodes:
-                what = f"{name.kind} {name.name!r} is of no state that is there"
-                why = "an interrupted save leaves that"
-                if name.kind == "pin":  # which none stores, and nothing lets go of a pinned state
-                    held = name in bearers(self.named, "pin", {name.node}).get(name.name, ())
-                    unread = any(key.startswith(keys.NODES) for key in self.unreadable)
-                    lost = "its record could not be read" if unread else LOST
-                    why = f"{lost}, or the pin came too late" if held else "it was taken away"
-                self.findings.add("info", "tag", markkeys.tag_key(name), f"{what}; {why}")
+                held = name in bearers(self.named, "pin", {name.node}).get(name.name, ())
+                unread = any(key.startswith(keys.NODES) for key in self.unreadable)
+                self.findings.of_no_state(name, held=held, unread=unread)
         known = {name.name for name in self.named if name.kind == "tag"}
         for node in self.kept:
             record = self.records.get(node)

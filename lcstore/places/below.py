@@ -50,16 +50,20 @@ class Tended(Generic[R]):
         What was done, or found; None where the store could not be opened, or its task failed.
     problem
         Why there is no report. (`wrong` also says what is wrong in one.)
+    is_gone
+        Whether somebody moved or deleted the store while others had their turn. That is told as the
+        `problem`, and it is none of the store: there is nothing to mend.
     """
 
     url: str
     report: R | None
     problem: LcstoreError | None = None
+    is_gone: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether there is a report, and nothing wrong in it: what the command of this name says."""
-        return not self.wrong
+        """Whether there is a report, and nothing wrong in it, or the store is gone."""
+        return self.is_gone or not self.wrong
 
     @property
     def wrong(self) -> str:
@@ -371,4 +375,4 @@ def _tended(url: str, call: Callable[[Backend], R], backend: Backend, _: Sequenc
         if error.missing != "store" or headless(backend):
             raise
         gone = f"{backend.url} was a store when this began, and is gone: moved or deleted meanwhile"
-        raise NotFoundError(gone, missing="store") from error
+        return Tended(url, None, NotFoundError(gone, missing="store"), is_gone=True)

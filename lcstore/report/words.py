@@ -56,6 +56,8 @@ def whole(report: StoreReport) -> str:
     if verified.can_be_mended:
         damaged = counted(verified.can_be_mended, "damaged or missing object")
         return f"Every state can be restored. To be made again: {damaged}.{part}"
+    if verified.lost_pin:
+        return f"A pinned state is not there. Every other state can be restored.{part}"
     return f"Nothing is missing, by every record and the length of every object.{part}"
 
 
@@ -110,7 +112,7 @@ def _first(found: Sequence[str]) -> str:
 def next_commands(report: StoreReport) -> list[tuple[str, str]]:
     """Return what to run next, and why."""
     url, found = shlex.quote(report.url), []
-    if lost := report.verified.unrecorded:
+    if lost := report.verified.unrecorded or report.verified.lost_pin:
         found.append((lost.next or "", "brings back the records that a copy has"))
     elif report.verified.none_left:
         found.append((f"lcstore ls {url} --retired", "lists the states that are not deleted yet"))

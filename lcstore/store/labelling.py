@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lcstore.errors import InvalidInputError, NotFoundError
+from lcstore.format.keyforms import is_id
 from lcstore.format.labels import At, Run, check_tag
 from lcstore.index.marked import bearers
 from lcstore.index.resolve import no_tag
@@ -108,9 +109,18 @@ class Labelling(Handle):
         return report
 
     def unpin(self, at: At, by: str | None = None, *, run: Run = None) -> int:
-        """Take the pins of a state away (or only that of one holder); return how many there were."""
+        """Take the pins of a state away (or only that of one holder); return how many there were.
+
+        Of a state whose record is lost, the id of its node names it.
+        """
         self._check_writable()
-        return unpin(self._index, self._found(at, run), by)
+        try:
+            node = self._found(at, run)
+        except NotFoundError:
+            if not (isinstance(at, str) and is_id(at) and (count := unpin(self._index, at, by))):
+                raise
+            return count
+        return unpin(self._index, node, by)
 
     def _found_or_retired(self, at: At, run: Run) -> str:
         try:

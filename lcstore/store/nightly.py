@@ -183,7 +183,7 @@ def _wrong(found: VerifyReport, met: list[str]) -> LcstoreError | None:
     if found.ok and found.none_left:
         return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
     told = (one for one in found.findings if one.severity == "error" or one.is_unread)
-    first = next(chain(told, found.mendable))
+    first = next(chain(told, found.mendable, filter(None, [found.lost_pin])))
     command = found.next.replace("{url}", shlex.quote(found.url))
     kind = UnsupportedFormatError if found.is_later else CorruptionError
     return kind(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)

@@ -272,23 +272,27 @@ def _tell(
 ) -> None:
     """Print a row for each store, those with a problem first; exit with status 1 if there is one.
 
+    A store that was deleted meanwhile is told, and is no problem. Where all are gone, their disk may be.
     `then` returns the command, of ``{url}``, that goes on with such a store; `more` is said of all besides.
     What is done `again` is told where it can be done to any.
     """
     problems = {one.url: _problem(one) for one in tended}
-    failed = [one for one in tended if problems[one.url]]
-    good = [one for one in tended if not problems[one.url]]
+    gone = [one for one in tended if one.is_gone]
+    failed = [one for one in tended if not one.ok or len(gone) == len(tended)]
+    gone = [one for one in gone if one not in failed]
+    good = [one for one in tended if one not in failed and one not in gone]
 
     def shown() -> Iterator[Table | str]:
         table = Table("store", *columns, "problem", right=columns, spare=columns, brief=True)
-        for one in (failed + good)[:_MOST_SHOWN]:
-            style = "red" if problems[one.url] else None
+        for one in (failed + gone + good)[:_MOST_SHOWN]:
+            style = "red" if one in failed else None
             facts = ("",) * len(columns) if one.report is None else cells(one.report)
             table.row(one.url, *facts, answer.named(problems[one.url]), style=style)
         yield table
         if len(tended) > _MOST_SHOWN:
             yield f"... and {len(tended) - _MOST_SHOWN} more: --json has them all"
-        yield f"{counted(len(tended), 'store')} below {answer.url}: {len(good)} good, {len(failed)} not."
+        counts = f"{len(good)} good, {len(failed)} not{f', {len(gone)} gone' * bool(gone)}"
+        yield f"{counted(len(tended), 'store')} below {answer.url}: {counts}."
         yield from filter(None, more)
         steps = (then(one).replace("{url}", shlex.quote(one.url)) for one in failed if then(one))
         yield from (f"Next: {step}" for step in islice(steps, 1))
@@ -318,7 +322,8 @@ def each_below(answer: Answer, do: Callable[..., list[Tended[Any]]], **how: Any)
 
 def _document(one: Tended[Any]) -> dict[str, Any]:
     problem = _problem(one)
-    return {"url": one.url, "ok": not problem, "problem": problem or None, "report": one.report}
+    said = {"ok": one.ok, "problem": problem or None, "is_gone": one.is_gone}
+    return {"url": one.url, **said, "report": one.report}
 
 
 def _problem(one: Tended[Any]) -> str:

@@ -99,7 +99,7 @@ def _put(backend: Backend, record: TagRecord) -> None:
 def unpin(index: Index, node: str, by: str | None) -> int:
     """Take pins from a node: all, or that of one holder. Return how many."""
     named = Listing.take(index.backend, TAGS).named
-    held = bearers(named, "pin", index.graph.nodes)
+    held = bearers(named, "pin", {*index.graph.nodes, node})  # a record may be lost, and the pin is there
     names = [name for name, records in held.items() if any(record.node == node for record in records)]
     if by is not None:
         names = [name for name in names if name == _pin_name(node, by)]

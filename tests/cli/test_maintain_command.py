@@ -487,5 +487,28 @@ def test_a_store_that_is_deleted_while_a_night_goes_on_is_told_as_such(tmp_path)
             shutil.rmtree(tmp_path / name, ignore_errors=True)
 
     tended = lcstore.maintain_below(tmp_path, "latest:1", on_done=delete)
-    (gone,) = (one for one in tended if not one.ok)
+    assert all(one.ok for one in tended)
+    (gone,) = (one for one in tended if one.is_gone)
     assert "was a store when this began, and is gone: moved or deleted meanwhile" in gone.wrong
+
+
+def test_a_store_that_is_deleted_meanwhile_fails_no_night_and_all_of_them_do(tmp_path, monkeypatch):
+    """There is nothing to mend; where all are gone, the disk may be."""
+    tend = below._tended
+
+    def first(url, *how):
+        if "gone" in Path(url).name:
+            shutil.rmtree(url)
+        return tend(url, *how)
+
+    monkeypatch.setattr(below, "_tended", first)
+    for names, status in ((("gone", "stays"), 0), (("gone1", "gone2"), 1)):
+        place = tmp_path / str(status)
+        for name in names:
+            with lcstore.open(place / name, threads=1) as store:
+                store.save(0, {"n": 0})
+        result = call("maintain", str(place), "--keep", "latest:1", "--apply")
+        assert result.exit_code == status, result.output
+        assert "is gone: moved or deleted meanwhile" in " ".join(result.output.split())
+        said = "1 good, 0 not, 1 gone" if not status else "0 good, 2 not"
+        assert f"2 stores below {place}: {said}." in " ".join(result.output.split())

@@ -95,7 +95,9 @@ def go_on_alone(url: str, rank: int) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             store.save(1, {"weight": torch.ones(64, 64)})
-        print(sum(f"rank {rank} of" in str(each.message) for each in caught), "warnings at the end", flush=True)
+        print(
+            sum(f"rank {rank} of" in str(each.message) for each in caught), "warnings at the end", flush=True
+        )
         os.kill(os.getpid(), signal.SIGKILL)  # rather than by the notice
 
 

@@ -140,6 +140,29 @@ def test_what_speaks_of_a_state_whose_record_and_copy_are_lost_is_noted():
     assert "of no record: left by an interrupted save, or of one under way; or the record of that" in said
 
 
+def test_a_pinned_state_whose_record_is_lost_is_missed_until_it_is_unpinned():
+    """It was a note, and a night ended with status 0: nobody heard that what was held is not there."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="default") as store:
+        for step in (0, 10):
+            store.save(step, state(step))
+        node = store.pin(10, by="paper")
+    key = next(key for key in backend.list("nodes") if keys.parse_node_key(key).node == node)
+    backend.delete_many([key, f"copies/{node}.json"])
+    report = verify(backend)
+    assert (report.ok, report.is_sound, report.next) == (True, False, "lcstore cp COPY {url} --check")
+    assert f"lcstore unpin URL@{node}" in report.wrong
+    with lcstore.open(backend, "r+") as store:
+        assert store.maintain("latest:3").problems.keys() == {"verify"}
+    with lcstore.open(backend, "r+") as store:
+        with pytest.raises(lcstore.NotFoundError):
+            store.unpin(node, by="eve")
+        assert store.unpin(node) == 1
+        with pytest.raises(lcstore.NotFoundError):
+            store.unpin(node)
+    assert verify(backend).is_sound
+
+
 def noted_of(backend: MemoryBackend) -> str:
     """Return what is noted of a store, one note a line."""
     return "\n".join(f"{one.key} {one.message}" for one in verify(backend).findings)

@@ -11,7 +11,7 @@ from lcstore.errors import NotFoundError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, AtState, Options, Pairs, state_of
 from lcstore.terminal.stores import below_of, list_pins, pins_of
-from lcstore.terminal.table import Table
+from lcstore.terminal.table import Table, counted
 
 if TYPE_CHECKING:
     from lcstore.store.store import Store
@@ -66,7 +66,14 @@ def unpin(
     if state is None:
         raise typer.BadParameter("name the state: URL@STEP")
     with answering(url, as_json, options, pairs) as answer, answer.store(writable=True) as store:
-        info = store.info(state)
+        try:
+            info = store.info(state)
+        except NotFoundError:  # its record may be lost: its pins are taken away, or this is raised again
+            count = store.unpin(state, by)
+            facts = {"url": answer.url, "step": None, "node": state, "by": [] if by is None else [by]}
+            said = f"Taken from node {state}, which is not there: {counted(count, 'pin')}."
+            answer.give(facts, [said], deleted=count, retired=False)
+            return
         pins = (one.pinned_by for one in store.states(records=False) if one.node == info.node)
         held = [who for those in pins for who in those if by in (None, who)]
         count = store.unpin(info.node, by)

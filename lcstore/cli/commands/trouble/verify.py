@@ -160,6 +160,13 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
             *stripped,
             f"Next: lcstore repair {url}",
         ]
+    if report.ok and report.lost_pin is not None:
+        told = f"All else can be restored: {looked}.{deeper}"
+        return [
+            f"Lost: a pinned state is not there. {told}",
+            *stripped,
+            f"Next: lcstore cp COPY {url} --check",
+        ]
     if report.ok:
         return [f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}", *stripped]
     begin = "Not read" if report.unread == report.count("error") else "Damaged"
