@@ -21,7 +21,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.exchange.trainerfolder import DESCRIBING, NO_METRICS
 from lcstore.integrations.processes import are_several
 from lcstore.loading.torchload import as_tensors
-from lcstore.manager.random_state import RandomState
+from lcstore.manager.random_state import RandomState, state_for_numpy
 
 _TIMES: Final = ("_runtime", "_per_second")
 #: Bytes that a log begins with.
@@ -146,11 +146,11 @@ def _apart(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 def _random_state(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state of `RandomState` as Trainer keeps it."""
-    python, legacy = saved["python"], saved["numpy"]
+    python = saved["python"]
     words = tuple(python["words"].tolist())
     found = {
         "python": (python["version"], words, python["gauss"]),
-        "numpy": ("MT19937", legacy["keys"], legacy["place"], legacy["has_gauss"], legacy["gauss"]),
+        "numpy": state_for_numpy(saved["numpy"]),
         "cpu": torch.as_tensor(saved["torch"]),
     }
     if "cuda" in saved:

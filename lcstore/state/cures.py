@@ -42,6 +42,7 @@ _CURES: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
     ((np.random.Generator,), "store x.bit_generator.state, and set it again"),
     ((np.random.BitGenerator,), "store x.state, and set it again"),
     ((np.random.RandomState,), "store x.get_state(legacy=False), and x.set_state(...) again"),
+    ((np.random.SeedSequence,), "store x.state, and numpy.random.SeedSequence(**state) is it again"),
     ((random.Random,), "store x.getstate(), and x.setstate(...) again"),
     ((set, frozenset), "store sorted(x)"),
     ((deque,), "store list(x), or of many entries one array of each field (np.stack), which takes far less"),
