@@ -8,8 +8,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Final, TypeVar
 
+from lcstore.manager.behind import wait_for, wait_for_all
 from lcstore.manager.schedule import Pace
-from lcstore.state.frameworks import wait_for, wait_for_all
 
 T = TypeVar("T")
 

@@ -112,11 +112,8 @@ class Snapshot(Mapping[str, Any]):
 
     def bytes_to_read(self, names: str | Sequence[str] | None = None) -> int:
         """Return the bytes of stored objects that the tensors under these names (or all) are read from."""
-
-        def use(state: Resolved) -> int:
-            return sum(state.objects_to_read(part_of(state.node, names, self.url).tensors).values())
-
-        return self.using(use)
+        part = lambda state: part_of(state.node, names, self.url).tensors  # noqa: E731
+        return self.using(lambda state: sum(state.objects_to_read(part(state)).values()))
 
     # Names ----------------------------------------------------------------------------------------------
 
@@ -137,6 +134,11 @@ class Snapshot(Mapping[str, Any]):
     def set_anew(self) -> list[str]:
         """Return the names of the weights that are no delta: new, moved too far, or laid out afresh."""
         return self.using(lambda state: [*map(format_name, state.node.set_anew)])
+
+    def updated(self) -> dict[str, list[str]]:
+        """Return which tensors each optimizer of torch updates, by its name, in the order of its numbers."""
+        return self.using(lambda state: {format_name(name): [format_name(tensor[0]) for tensor in tensors]
+                                         for name, tensors in state.node.layout.updated.items()})  # fmt: skip
 
     def leaves(self) -> dict[str, object]:
         """Return the plain values by name, reading no tensor."""

@@ -55,12 +55,13 @@ def decided(
 
 
 def counts(report: RetireReport, of: str = "") -> str:
-    """Return how many states stay and go, as text."""
+    """Return how many states stay and go, or would, as text."""
     whole = report.states_let_go
     exact = sum(one.what == _EXACT for one in report.retired)
     pools = len(report.retired) - whole - exact
-    parts = [f"{counted(len(report.kept), 'state')}{of} kept", f"{whole} retired"]
-    parts += [f"{exact} exact values let go"] * bool(exact) + [f"{pools} pools stripped"] * bool(pools)
+    would, go = ("would be ", "would be let go") if report.dry_run else ("", "let go")
+    parts = [f"{counted(len(report.kept), 'state')}{of} {would}kept", f"{whole} {would}retired"]
+    parts += [f"{exact} exact values {go}"] * bool(exact) + [f"{pools} pools {would}stripped"] * bool(pools)
     return ", ".join(parts)
 
 

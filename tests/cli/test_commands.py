@@ -183,6 +183,19 @@ def test_stores_in_the_folder_are_named(saved):
     assert said in result.stderr
 
 
+def test_show_says_which_tensors_the_numbers_of_an_optimizer_stand_for(tmp_path):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(8, 8)
+    optim = torch.optim.SGD([{"params": [model.bias]}, {"params": [model.weight]}], lr=0.1, momentum=0.9)
+    model(torch.ones(2, 8)).sum().backward()
+    optim.step()
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(0, {"model": model, "optim": optim})
+    assert "by its numbers: 0 model/bias, 1 model/weight" in call("show", str(tmp_path / "run")).stdout
+    updated = document("show", str(tmp_path / "run"))["updated"]
+    assert updated == {"optim": ["model/bias", "model/weight"]}
+
+
 def test_show(saved):
     result = call("show", f"{saved}@10")
     assert result.exit_code == 0

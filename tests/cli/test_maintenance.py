@@ -513,6 +513,7 @@ def test_of_two_runs_the_wrong_one_goes_with_its_latest_state(run):
     assert 17 in steps(run)
     assert "--run-is-dead" in call("retire", run, "--run", "2", "--apply").stderr
     shown = call("retire", run, "--run", run_id, "--reason", "begun twice", "--run-is-dead")
+    assert "0 states of the run would be kept, 2 would be retired." in shown.stdout
     result = call(*shlex.split(shown.stdout.rpartition("lcstore ")[2]))
     assert "0 states of the run kept, 2 retired" in result.stdout
     assert steps(run) == list(range(0, 300, 10))

@@ -52,6 +52,7 @@ def show(
             tensors = {name: about for name, about in snapshot.tensors().items() if name in wanted}
             leaves = {name: value for name, value in snapshot.leaves().items() if name in wanted}
             anew = snapshot.set_anew() if info.base is not None else []
+            updated = snapshot.updated()
         listed = next((state for state in states if state.node == info.node), None)
         about = {
             name: {"shape": shape, "dtype": dtype, "role": role}
@@ -59,13 +60,23 @@ def show(
         }
         said = {} if listed is None else labels(listed)
         facts = {"url": url, "ratio": ratio_of(info), "tensors": about, "values": leaves}
-        answer.give(info, _shown(info, listed, tensors, leaves, anew), set_anew=anew, **facts, **said)
+        shown = _shown(info, listed, tensors, leaves, anew, updated)
+        answer.give(info, shown, set_anew=anew, updated=updated, **facts, **said)
 
 
 def _shown(
-    info: StepInfo, listed: Listed | None, tensors: Tensors, leaves: dict[str, object], anew: list[str]
+    info: StepInfo,
+    listed: Listed | None,
+    tensors: Tensors,
+    leaves: dict[str, object],
+    anew: list[str],
+    updated: dict[str, list[str]],
 ) -> Iterator[Table | str]:
-    yield _about(info, listed, anew)
+    about = _about(info, listed, anew)
+    for optimizer, names in updated.items():
+        first = ", ".join(f"{place} {name}" for place, name in enumerate(names[:3]))
+        about.row(f"{optimizer} updates", f"by its numbers: {first}{', ...' * (len(names) > 3)}")
+    yield about
     most = sys.maxsize if width_of(sys.stdout) is None else _MOST_SHOWN
     if tensors:
         shown = Table(
