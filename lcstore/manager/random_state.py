@@ -113,4 +113,4 @@ def _have_numpy_be(kind: str) -> None:
             f"the state holds random numbers of {kind!r:.100}, which is no kind of numpy's own: call "
             "numpy.random.set_bit_generator with one of it before"
         )
-    np.random.set_bit_generator(_KINDS[kind]())
+    np.random.set_bit_generator(_KINDS[kind]())  # type: ignore[attr-defined]

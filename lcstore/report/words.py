@@ -10,6 +10,7 @@ from lcstore.report.facts import SharedNote, StoreReport, TensorsSeen
 from lcstore.report.series import wrong_in_the_end
 from lcstore.report.suspects import apart, began_anew, named_in, not_finite_since
 from lcstore.storage.masking import printable
+from lcstore.storage.traits import can_be_written
 from lcstore.units import counted, size
 
 
@@ -111,7 +112,7 @@ def _first(found: Sequence[str]) -> str:
 
 def next_commands(report: StoreReport) -> list[tuple[str, str]]:
     """Return what to run next, and why."""
-    url, found = shlex.quote(report.url), []
+    url, found, writes = shlex.quote(report.url), [], can_be_written(report.url)
     if lost := report.verified.unrecorded or report.verified.lost_pin:
         found.append((lost.next or "", "brings back the records that a copy has"))
     elif report.verified.none_left:
@@ -128,9 +129,12 @@ def next_commands(report: StoreReport) -> list[tuple[str, str]]:
         longest = max((one.edges or 0 for one in report.costs.states), default=0)
         then = max((one.edges_compacted or 0 for one in report.costs.states), default=0)
         less = f": the longest restore goes over {then} edges, not {longest}" if then < longest else ""
-        found.append((f"lcstore compact {url} --dry-run", f"shows what a compaction would do{less}"))
+        if writes:
+            found.append((f"lcstore compact {url} --dry-run", f"shows what a compaction would do{less}"))
+        else:
+            found.append((f"lcstore cp {url} TO", f"makes a copy, in which a compaction can be done{less}"))
     stuck = report.forecast is not None and report.forecast.can_be_freed <= 0
-    if report.stats.retired and not stuck:
+    if report.stats.retired and not stuck and writes:
         found.append((f"lcstore collect {url}", "shows what of retired states can be deleted"))
     if report.verified.ok:
         found.append((f"lcstore verify {url} --level checksum", "looks at every byte, not at lengths alone"))

@@ -34,6 +34,11 @@ SAYS_WHOLE: Final = "puts_whole_objects"
 _INSTEAD: Final = "`lcstore cp` copies it to a folder or a bucket, which can be written to"
 
 
+def can_be_written(url: str) -> bool:
+    """Return whether what a URL names may be written to, by its protocols."""
+    return READ_ONLY.isdisjoint(part.partition("://")[0] for part in url.split("::"))
+
+
 @dataclass(frozen=True)
 class Traits:
     """How objects get to a target and back.

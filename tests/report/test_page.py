@@ -230,6 +230,10 @@ def test_what_a_compaction_writes_is_told_as_it_comes(tmp_path):
     url, layers = str(tmp_path / "run"), Layers()
     save_run(url, 40, layers)
     report, text = page(url)
+    assert [command for command, _ in next_commands(report) if "compact" in command]
+    web = next_commands(replace(report, url="https://lab/run"))  # which nothing can be written to
+    assert not any("lcstore compact" in command for command, _ in web)
+    assert "lcstore cp https://lab/run TO" in [command for command, _ in web]
     with lcstore.open(url) as store:
         done = store.compact()
         assert gather(store).forecast is None  # nothing is left to add

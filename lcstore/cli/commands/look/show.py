@@ -60,22 +60,11 @@ def show(
         }
         said = {} if listed is None else labels(listed)
         facts = {"url": url, "ratio": ratio_of(info), "tensors": about, "values": leaves}
-        shown = _shown(info, listed, tensors, leaves, anew, updated)
+        shown = _shown(_about(info, listed, anew, updated), tensors, leaves)
         answer.give(info, shown, set_anew=anew, updated=updated, **facts, **said)
 
 
-def _shown(
-    info: StepInfo,
-    listed: Listed | None,
-    tensors: Tensors,
-    leaves: dict[str, object],
-    anew: list[str],
-    updated: dict[str, list[str]],
-) -> Iterator[Table | str]:
-    about = _about(info, listed, anew)
-    for optimizer, names in updated.items():
-        first = ", ".join(f"{place} {name}" for place, name in enumerate(names[:3]))
-        about.row(f"{optimizer} updates", f"by its numbers: {first}{', ...' * (len(names) > 3)}")
+def _shown(about: Table, tensors: Tensors, leaves: dict[str, object]) -> Iterator[Table | str]:
     yield about
     most = sys.maxsize if width_of(sys.stdout) is None else _MOST_SHOWN
     if tensors:
@@ -110,7 +99,7 @@ def _folded(leaves: dict[str, object]) -> dict[str, object]:
     return found
 
 
-def _about(info: StepInfo, listed: Listed | None, anew: list[str]) -> Table:
+def _about(info: StepInfo, listed: Listed | None, anew: list[str], updated: dict[str, list[str]]) -> Table:
     about = Table("step", str(info.step))
     about.row("node", info.node)
     about.row("kind", info.kind if info.base is None else f"{info.kind} to {info.base}")
@@ -118,6 +107,9 @@ def _about(info: StepInfo, listed: Listed | None, anew: list[str]) -> Table:
     if anew:
         why = f"new, moved too far for a delta, or laid out afresh: {', '.join(anew[:3])}"
         about.row("set anew", f"{len(anew)} of its tensors, {why}{', ...' * (len(anew) > 3)}")
+    for optimizer, names in updated.items():
+        first = ", ".join(f"{place} {name}" for place, name in enumerate(names[:3]))
+        about.row(f"{optimizer} updates", f"by its numbers: {first}{', ...' * (len(names) > 3)}")
     if info.policy is not None:
         about.row("policy", info.policy)
     about.row("exact", "yes: every bit comes back" if info.exact else "no")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import typer
 
 from lcstore.errors import LcstoreError
+from lcstore.storage.traits import can_be_written
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Url
 from lcstore.terminal.foreseen import foresee
@@ -84,7 +86,7 @@ def _tables(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Ite
 
 
 def _facts(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Table:
-    shown = Table("fact", "is", header=False)
+    shown, writes = Table("fact", "is", header=False), can_be_written(shlex.split(url)[0])
     shown.row("states", f"{found.states}, of {counted(found.steps, 'step')}, by {counted(found.runs, 'run')}")
     shown.row("anchors, deltas", f"{found.anchors}, {found.deltas}")
     if found.shortcuts:
@@ -105,7 +107,7 @@ def _facts(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Tabl
         aside = f"{counted(found.quarantined, 'object')}, {size(found.quarantined_bytes)}"
         shown.row("in quarantine/", f"{aside}, set aside by a repair: yours to delete")
     if found.retired:
-        goes = f": lcstore collect {url} says what may go"
+        goes = f": lcstore collect {url} says what may go" if writes else ""
         if forecast is not None and forecast.can_be_freed <= 0:
             goes = ", over which kept states are read: nothing can be freed"
         shown.row("retired", f"{counted(found.retired, 'state')}{goes}")
@@ -113,7 +115,8 @@ def _facts(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Tabl
         freed = f"{counted(found.condemned, 'object')}, {size(found.condemned_bytes)}"
         shown.row("condemned", f"{freed}: deleted by a collect after the grace")
     if gain:
-        shown.row("compaction", f"would {gain}: lcstore compact {url} --dry-run")
+        then = f"lcstore compact {url} --dry-run" if writes else f"lcstore cp {url} TO, and compact the copy"
+        shown.row("compaction", f"would {gain}: {then}")
     return shown
 
 
