@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
+from lcstore.errors import NotFoundError
 from lcstore.manager.lastsave import LastSave
 from lcstore.store.saver import SaveFuture
 from lcstore.store.store import Store
-from lcstore.write.saveinfo import SaveInfo
+from lcstore.write.saveinfo import SaveInfo, saved_of
 
 
 class Landed:
@@ -44,15 +47,47 @@ class Landed:
         self._future: SaveFuture | None = None
         self._untold: deque[tuple[Callable[[SaveInfo], object], SaveInfo]] = deque()
         self._tells = False
+        #: What the store stood on before a save that was interrupted, and the seconds that it took.
+        self._interrupted: tuple[str | None, float] | None = None
 
-    def begun(self, step: int, future: SaveFuture) -> None:
-        """Take in that a step is being saved in the background."""
-        self.last, self._future = step, future
+    def begin(self, step: int, begin: Callable[[], SaveFuture]) -> None:
+        """Begin to save a step in the background."""
+        with self._until_interrupted():
+            self._future = begin()
+            self.last = step
 
-    def saved(self, step: int, info: SaveInfo) -> None:
-        """Take in that a step was saved, or skipped."""
+    def save(self, step: int, save: Callable[[], SaveInfo]) -> SaveInfo:
+        """Save a step while the loop waits, and take in what became of it."""
+        with self._until_interrupted():
+            info = save()
         self.last = step
         self._note(info)
+        return info
+
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        """Have the next call look at a save that is interrupted: the state may be there, or be so soon."""
+        before, began = self._store.node, time.perf_counter()
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self._interrupted = before, time.perf_counter() - began
+            raise
+
+    def _look(self) -> None:
+        """Take in the save that was interrupted, if its state is there."""
+        if self._interrupted is None:
+            return
+        (before, seconds), node = self._interrupted, self._store.node
+        self._interrupted = None
+        if node is None or node == before:
+            return
+        with suppress(NotFoundError):
+            info = saved_of(self._store.info(node), seconds)
+            self.last = info.step
+            self._note(info)
 
     def resumed(self, step: int) -> None:
         """Take in that the loop goes on from a step."""
@@ -77,6 +112,7 @@ class Landed:
             self._store.wait()
         finally:
             self._hear()
+        self._look()
 
     def _hear(self) -> None:
         """Take in the save in the background, if it ended: an interrupt may leave it under way."""
@@ -117,6 +153,7 @@ class Landed:
 
     def _tell_all(self) -> None:
         """Tell of all that was saved, and of what an observer saves then."""
+        self._look()
         self.tell()
         while self._future is not None:
             Future.exception(self._future)  # waits; of a failure nobody has heard by this

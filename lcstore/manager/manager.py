@@ -226,9 +226,9 @@ class CheckpointManager:
             self._save_last(step, state, metrics, labels)
         elif self._background:
             self._landed.wait()
-            self._landed.begun(step, self.store.save_async(step, state, metrics=metrics, **labels))
+            self._landed.begin(step, partial(self.store.save_async, step, state, metrics=metrics, **labels))
         else:
-            self._landed.saved(step, self.store.save(step, state, metrics=metrics, **labels))
+            self._landed.save(step, partial(self.store.save, step, state, metrics=metrics, **labels))
         self._answered = told
         return True
 
@@ -241,9 +241,8 @@ class CheckpointManager:
         except Exception as error:  # what is to be saved now is later, and does not stand on that
             _log.warning("the save before the last one failed: %s", error)
         save = partial(self.store.save, step, state, metrics=metrics, **(labels | {"skip_below": 0.0}))
-        info = self._last_save.commit(save, labels.get("exact"), self._notice.seconds)
-        self._landed.saved(step, info)
-        self._notice.saved(info)
+        commit = partial(self._last_save.commit, save, labels.get("exact"), self._notice.seconds)
+        self._notice.saved(self._landed.save(step, commit))
 
     # Waiting ---------------------------------------------------------------------------------------------
 

@@ -112,8 +112,8 @@ class Snapshot(Mapping[str, Any]):
 
     def bytes_to_read(self, names: str | Sequence[str] | None = None) -> int:
         """Return the bytes of stored objects that the tensors under these names (or all) are read from."""
-        part = lambda state: part_of(state.node, names, self.url).tensors  # noqa: E731
-        return self.using(lambda state: sum(state.objects_to_read(part(state)).values()))
+        objects = self.using(lambda it: it.objects_to_read(part_of(it.node, names, self.url).tensors))
+        return sum(objects.values())
 
     # Names ----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from lcstore.edges.algebra import sets_weights
 from lcstore.graph.refs import ROOT, NodeName
+from lcstore.index.info import StepInfo
 from lcstore.staging.stage import Staged
 from lcstore.state.names import format_name
 from lcstore.units import counted
@@ -33,7 +34,7 @@ class SaveInfo:
         Bytes of everything that was written for it: chunks, metadata, its record, a new layout, parity,
         second copies, and `bytes_beside`. Marks such as tags are not counted.
     objects
-        Objects written.
+        Objects written; 0 of a save that was interrupted when its state was there.
     error
         How far the weights that come back are off, in checkpoint intervals, estimated on samples. None for an
         anchor, and for an exact state.
@@ -124,6 +125,25 @@ def saved(commit: Commit, seconds: dict[str, float]) -> SaveInfo:
         row_error_at=None if worst is None else format_name(worst[1]),
         bytes_protection=write.written.protection,
         set_anew=0 if write.base is None else len(sets_weights(write.draft.columns.op, write.draft.layout)),
+    )
+
+
+def saved_of(info: StepInfo, seconds: float) -> SaveInfo:
+    """Return what is said of a save that was interrupted when its state was there, by what is recorded."""
+    return SaveInfo(
+        step=info.step,
+        node=info.node,
+        base=info.base,
+        kind=info.kind,
+        exact=info.exact,
+        bytes_raw=info.bytes_raw,
+        bytes_stored=info.bytes_stored,
+        objects=0,
+        error=info.error,
+        lag=None,
+        seconds={"total": seconds},
+        row_error=info.row_error,
+        bytes_protection=info.bytes_parity,
     )
 
 

@@ -216,6 +216,49 @@ def test_a_save_whose_waiting_was_interrupted_is_told_of_later(monkeypatch):
         assert observer.steps == [0]
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_save_that_was_interrupted_when_its_state_was_there_is_told_and_not_made_again(closes, monkeypatch):
+    """Ctrl-C while the loop waits for a save: its state is there, and nobody was told."""
+    observer = Observer()
+    backend = MemoryBackend.fresh()
+    manager = CheckpointManager(backend, every=1, background=False, on_saved=observer)
+    manager.save(0, state(0))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(manager.store._writer, "_is_let_go", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.save(1, state(1))
+    assert observer.steps == [0]
+    if not closes:
+        assert not manager.save(1, state(1), force=True)
+        assert observer.steps == [0, 1]
+        assert manager.save(2, state(2))
+    manager.close()
+    with lcstore.open(backend, "r") as store:
+        assert observer.steps == [*range(2 if closes else 3)]
+        assert [one.step for one in store.states()] == observer.steps
+
+
+def test_a_save_that_was_interrupted_before_its_state_was_there_is_made_again(monkeypatch):
+    observer = Observer()
+    with CheckpointManager(MemoryBackend.fresh(), every=1, background=False, on_saved=observer) as manager:
+        manager.save(0, state(0))
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(manager.store._writer, "_put", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                manager.save(1, state(1))
+        assert manager.save(1, state(1), force=True)
+        assert observer.steps == [0, 1]
+        assert manager.all_steps() == [0, 1]
+
+
 def test_saves_of_the_store_itself_are_not_told_as_those_of_the_manager():
     observer = Observer()
     with CheckpointManager(MemoryBackend.fresh(), every=2, on_saved=observer) as manager:
