@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from lcstore.errors import LcstoreError
-from lcstore.storage.traits import can_be_written
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Url
 from lcstore.terminal.foreseen import foresee
@@ -86,6 +85,8 @@ def _tables(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Ite
 
 
 def _facts(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Table:
+    from lcstore.storage.traits import can_be_written
+
     shown, writes = Table("fact", "is", header=False), can_be_written(shlex.split(url)[0])
     shown.row("states", f"{found.states}, of {counted(found.steps, 'step')}, by {counted(found.runs, 'run')}")
     shown.row("anchors, deltas", f"{found.anchors}, {found.deltas}")
