@@ -150,11 +150,15 @@ class SharedNote:
         What it is: of several with the least and the most of what differs among them.
     count, names
         Of how many it is said, and the names of the first of them.
+    steps
+        Of the first states at which something is otherwise, in the order of the text; of several tensors the
+        least. Compare each with the state before it.
     """
 
     text: str
     count: int
     names: tuple[str, ...]
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,8 +182,9 @@ class TensorsSeen:
         stopped being finite first comes first, and then what happened first.
     notes
         What is said of all that stand out, in the same order; of those that are alike it is said once.
-    leap
-        From which step on most layers move far further than shortly before, in words; "" where none is.
+    leap, leap_step
+        From which step on most layers move far further than shortly before: in words, "" where none is; and
+        that step, or None.
     run, run_id
         Of the state that the line leads to.
     beside
@@ -196,6 +201,7 @@ class TensorsSeen:
     noted: tuple[int, ...] = field(default=(), repr=False)
     notes: tuple[SharedNote, ...] = field(default=(), repr=False)
     leap: str = ""
+    leap_step: int | None = None
     run: int | None = None
     run_id: str = ""
     beside: int = 0

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.report.note import Note
 
 #: Octaves that a grid grew by since the middle of the line that are worth a note.
 GROWTH: Final = 3
@@ -35,11 +36,16 @@ class Growth(NamedTuple):
     step: int
     before: int
 
-    @property
-    def times(self) -> str:
-        """How many times as large the largest weight was when the grid was chosen anew, both rounded up."""
-        least, most = (2.0 ** min(self.octaves + more, 1000) for more in (-1, 1))
-        return f"{least:.3g} to {most:.3g} times what it was at step {self.before}"
+    def noted(self, mark: str) -> Note:
+        """Return where it grew, and behind a mark how many times as large the largest weight was then."""
+        shown = Note(f"at step {{}} at the latest{mark} ", ((self.step,),), (self.step,))
+        words = "its largest weight came to {} times what it was at step {}"
+        return shown + Note(words, (times(self.octaves), (self.before,)))
+
+
+def times(octaves: float) -> tuple[float, float]:
+    """Return by how much two numbers differ that were rounded up to powers of two: at the least and most."""
+    return 2.0 ** min(octaves - 1, 1000), 2.0 ** min(octaves + 1, 1000)
 
 
 def outgrown(grid: Array, steps: Sequence[int]) -> Growth:

@@ -21,10 +21,10 @@ from lcstore.frames.scales import log2_of
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
 from lcstore.once import once
-from lcstore.report.alike import shared
 from lcstore.report.facts import TensorFacts, TensorGroup, TensorsSeen
 from lcstore.report.growth import GROWTH
 from lcstore.report.leap import leap_of
+from lcstore.report.note import Note, shared
 from lcstore.report.notes import Course, notes_of
 from lcstore.report.thin import evenly
 from lcstore.state.names import format_name
@@ -80,17 +80,18 @@ def tensors_seen(looks: Sequence[Look], states: int) -> TensorsSeen:
         steps=tuple(seen.course.steps[place] for place in seen.shown),
         states=states,
         looked=len(looks),
-        tensors=tuple(seen.facts(row, delta_bytes[row], notes.get(row, "")) for row in chosen),
+        tensors=tuple(seen.facts(row, delta_bytes[row], notes.get(row)) for row in chosen),
         left_out=len(left),
         bytes_left_out=int(seen.nbytes[left].sum()),
         groups=seen.groups(delta_bytes, notes),
         noted=tuple(chosen.index(row) for row in notes if row in chosen),
         notes=shared((seen.names[row], note) for row, note in notes.items()),
-        leap=leap,
+        leap=leap.text if leap else "",
+        leap_step=leap.steps[0] if leap else None,
     )
 
 
-def _chosen(nbytes: Array, notes: dict[int, str]) -> list[int]:
+def _chosen(nbytes: Array, notes: dict[int, Note]) -> list[int]:
     """Return the rows that are shown: half of the room for what stands out, the rest for what is large."""
     notable = [*notes][: MOST_TENSORS // 2]
     by_size = np.argsort(-nbytes, kind="stable").tolist()
@@ -162,7 +163,7 @@ class _Seen:
         return [float(all_ / times) if times else None for all_, times in zip(total, count, strict=True)]
 
     def groups(
-        self, delta_bytes: Sequence[float | None], notes: Mapping[int, str]
+        self, delta_bytes: Sequence[float | None], notes: Mapping[int, Note]
     ) -> tuple[TensorGroup, ...]:
         """Return the tensors by what their names are alike in."""
         rows: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -181,7 +182,7 @@ class _Seen:
         ]
         return tuple(sorted(found, key=lambda group: -group.bytes_raw))
 
-    def facts(self, row: int, delta_bytes: float | None, note: str) -> TensorFacts:
+    def facts(self, row: int, delta_bytes: float | None, note: Note | None) -> TensorFacts:
         """Return what is told of one tensor."""
         spec = self.specs[self.names[row]][0]
         ratios = self._step_sizes[row, self.shown].tolist()
@@ -196,7 +197,7 @@ class _Seen:
             bytes_delta=delta_bytes,
             movement=_known(self.movement[row, self.shown].tolist()) if of_weights else (),
             error=_known(errors) if of_weights else (),
-            note=note,
+            note=note.text if note else "",
         )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.report.note import Note
 
 #: So many times as far as shortly before, at so many states in a row: a rate that rises step by step does not
 #: make it so.
@@ -21,8 +22,8 @@ _LEAST: Final = 4
 _LAYERS: Final = 3
 
 
-def leap_of(movement: Array, steps: Sequence[int]) -> str:
-    """Return from which step on most layers move further at once than shortly before; "" where they never do.
+def leap_of(movement: Array, steps: Sequence[int]) -> Note | None:
+    """Return from which step on most layers move further at once than shortly before; None where none is.
 
     Of several such steps the first of those at which they do so by as much as ever, or half of that: or an
     earlier one, where they begin with less.
@@ -38,17 +39,18 @@ def leap_of(movement: Array, steps: Sequence[int]) -> str:
     moves = moves[np.isfinite(moves).sum(axis=1) >= _LEAST]
     known = np.flatnonzero(np.isfinite(moves).sum(axis=0) >= _LAYERS)
     if len(known) < _LEAST + _IN_A_ROW:
-        return ""
+        return None
     parts = np.nanmedian(moves[:, known] / np.nanmedian(moves, axis=1, keepdims=True), axis=0)
     starts = range(_LEAST, len(known) - _IN_A_ROW + 1)
     before = np.array([np.median(parts[max(0, at - _SHORTLY) : at]) for at in starts])
     times = np.array([parts[at : at + _IN_A_ROW].min() for at in starts]) / before
     most = times[np.isfinite(times)].max(initial=0)
     if most < _FAR:
-        return ""
+        return None
     first = int(np.argmax(times >= most / 2))
     begin = first
     while begin and parts[starts[begin - 1]] >= _RISEN * before[begin - 1]:
         begin -= 1
-    since = f"from step {steps[int(known[starts[begin]])]} on"
-    return f"most layers move {times[first]:.3g} times as far {since} as shortly before"
+    step = steps[int(known[starts[begin]])]
+    words = f"most layers move {times[first]:.3g} times as far from step {step} on as shortly before"
+    return Note(words, steps=(step,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -10,8 +9,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.report.alike import fate_of
 from lcstore.report.growth import GROWTH, outgrown
+from lcstore.report.note import Note, joined
 from lcstore.report.outsized import outsized
 
 #: States with known movement from which on anything is said.
@@ -71,19 +70,18 @@ class Course:
     alike: tuple[tuple[int, ...], ...] = ()
 
 
-def notes_of(course: Course) -> dict[int, str]:
+def notes_of(course: Course) -> dict[int, Note]:
     """Return what is to be said of those tensors that stand out, by row."""
     usual, larger = _usual(course.movement), outsized(course.alike, course.grid, course.steps)
-    found = ((row, larger.get(row, ""), _note(course, row, usual)) for row in range(len(course.movement)))
-    said = {row: "; ".join(filter(None, notes)) for row, *notes in found if any(notes)}
-    alike = Counter(map(fate_of, said.values()))
+    found = {row: joined((larger.get(row), _note(course, row, usual))) for row in range(len(course.movement))}
+    said = {row: note for row, note in found.items() if note is not None}
+    alike = Counter(note.words for note in said.values())
     layers = int((course.weights > 0).any(axis=1).sum())
 
     def place(row: int) -> tuple[bool, bool, int, int]:
         # What stopped being a number first is the cause of the rest, unless most layers did.
-        ended, began = _until(course.weights[row]), re.search(r"step (\d+)", said[row])
-        most = 2 * alike[fate_of(said[row])] > max(layers, 2)
-        return most, ended is None, ended or 0, int(began[1]) if began else -1
+        ended, note = _until(course.weights[row]), said[row]
+        return 2 * alike[note.words] > max(layers, 2), ended is None, ended or 0, next(iter(note.steps), -1)
 
     return {row: said[row] for row in sorted(said, key=place)}
 
@@ -131,59 +129,60 @@ def _until(kinds: Array) -> int | None:
     return None
 
 
-def _note(course: Course, row: int, usual: _Usual) -> str:
+def _note(course: Course, row: int, usual: _Usual) -> Note | None:
     last, rest = _until(course.weights[row]), _rest(course, row, usual)
     moves = rest or _moves(course, row, usual)
     if last is None:
         grown = _grown(course, row)
-        more = ", and may have grown on" if grown and not rest else ""
-        return "; ".join(filter(None, [moves, grown + more]))
+        return joined((moves, grown and (grown if rest else grown + Note(", and may have grown on"))))
     place = last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))
     said = f"is kept bit for bit since step {course.steps[place]}: values may be NaN, infinite or too large "
     said += "for a grid" + ", or a rule of the policy says so" * course.rules[place]
     grew = outgrown(course.grid[row], course.steps)
-    before = f"before that, at step {grew.step} at the latest, its largest weight came to {grew.times}"
-    before *= grew.octaves >= GROWTH
-    return "; ".join(filter(None, [moves, said, before]))
+    before = Note("before that, ") + grew.noted(",") if grew.octaves >= GROWTH else None
+    return joined((moves, Note(said, steps=(course.steps[place],)), before))
 
 
-def _rest(course: Course, row: int, usual: _Usual) -> str:
-    """Return that a tensor does not move in the end of what is known of its movement; "" where it does."""
+def _rest(course: Course, row: int, usual: _Usual) -> Note | None:
+    """Return that a tensor does not move in the end of what is known of its movement; None where it does."""
     known = np.flatnonzero(np.isfinite(course.movement[row]) | course.jumped[row])
     rest = _at_rest((course.movement[row] > 0) | course.jumped[row], known)
     if len(known) < _LEAST or rest < _AT_REST:
-        return ""
+        return None
     if rest == len(known):
-        return "has never moved"
-    since = f"since step {course.steps[int(known[-rest - 1])]}"
+        return Note("has never moved")
+    last = int(known[-rest - 1])
+    since = f"since step {course.steps[last]}"
     fades = _asleep(course, row, usual, 2) or _less(_beside(course, row, usual.least), usual.beside, 2)
-    return f"{fades}, and is not seen to {since}" if fades else f"is not seen to move {since}"
+    if fades:
+        return fades + Note(f", and is not seen to {since}")
+    return Note(f"is not seen to move {since}", steps=(course.steps[last + 1],))
 
 
-def _asleep(course: Course, row: int, usual: _Usual, least: int) -> str:
-    """Return that a tensor moved by next to nothing the last `least` times; "" where it did not."""
+def _asleep(course: Course, row: int, usual: _Usual, least: int) -> Note | None:
+    """Return that a tensor moved by next to nothing the last `least` times; None where it did not."""
     alone = _beside(course, row, np.ones(len(course.steps)))
     little = alone.moved <= _NOTHING * alone.moved.max(initial=0)
     if (~little).sum() < _LEAST or not little[-least:].all():  # one burst makes nothing of all else
-        return ""
+        return None
     change = alone.since(little)
     if change.of_first > _NOTHING:
-        return ""
+        return None
     # Where most others go on, it began to sleep when it first stayed behind them.
     beside, began = _beside(course, row, usual.least), alone.places[_begins(little)]
     parts = beside.parts / np.quantile(beside.parts[beside.places < began], 1 - _USED_TO)
     behind = parts <= _limit(parts, usual.beside)
     if behind[-1] and beside.places[_begins(behind)] < began:
-        return f"{_hardly(beside.since(behind), beside.falls_after(behind))}{usual.beside}"
+        return _hardly(beside.since(behind), usual.beside, beside.falls(behind))
     return _hardly(change)
 
 
-def _grown(course: Course, row: int) -> str:
-    """Return that a tensor has grown; "" where it has not, or little is known of it."""
+def _grown(course: Course, row: int) -> Note | None:
+    """Return that a tensor has grown; None where it has not, or little is known of it."""
     grew = outgrown(course.grid[row], course.steps)
     if grew.octaves < GROWTH or np.isfinite(course.movement[row]).sum() < _LEAST:
-        return ""
-    return f"has grown, at step {grew.step} at the latest: its largest weight came to {grew.times}"
+        return None
+    return Note("has grown, ") + grew.noted(":")
 
 
 class _Change(NamedTuple):
@@ -248,25 +247,28 @@ class _Beside(NamedTuple):
         at_last = [float(each[-1] / base) for each, base in courses]
         return _Change(int(self.steps[first]), times, of_first, *at_once, *at_last)
 
-    def falls_after(self, little: Array) -> int | None:
-        """Return the last step at which it moved as shortly before it came to little; None if at once."""
+    def falls(self, little: Array) -> tuple[int, int] | None:
+        """Return the last step at which it moved as shortly before it came to little, and the next one.
+
+        None if it did at once.
+        """
         first = _begins(little)
         parts = self.parts[: first + 1]
         base = np.quantile(parts[:-1], 1 - _USED_TO)
         for _ in range(2):  # it may have come to move somewhat less long before
             began = _begins(parts <= base / _MORE)
             base = np.median(parts[:began][-_SHORTLY:])
-        return int(self.steps[began - 1]) if began < first else None
+        return (int(self.steps[began - 1]), int(self.steps[began])) if began < first else None
 
-    def it_is_others(self, change: _Change, said: str) -> str:
-        """Return what the others do, where a tensor stands out by that alone; "" where they do nothing."""
+    def it_is_others(self, change: _Change, said: str) -> Note | None:
+        """Return what the others do, where a tensor stands out by that alone; None where they do nothing."""
         parts = self.others * change.others / self.others[-1]
         alike = parts <= 1 / _MORE if change.others < 1 else parts >= _MORE
         if not alike[-1]:
-            return ""
+            return None
         step, *_, own, others = self.since(alike)
-        these = f"by the end these move {_than(others, 'shortly before')}, it {_times(own)}"
-        return f"{said} since about step {step}: {these}"
+        since = Note(f"{said} since about step {step}: by the end these move ", steps=(step,))
+        return since + _than(others, "shortly before") + Note(", it ") + _times(own)
 
 
 def _beside(course: Course, row: int, others: Array) -> _Beside:
@@ -280,16 +282,18 @@ def _begins(alike: Array) -> int:
     return int(np.flatnonzero(~alike)[-1]) + 1
 
 
-def _times(growth: float) -> str:
-    return f"{growth:.3g} times as far" if growth >= 1 else f"{1 / growth:.3g} times less"
+def _times(growth: float) -> Note:
+    if growth >= 1:
+        return Note("{} times as far", ((growth,),))
+    return Note("{} times less", ((1 / growth,),))
 
 
-def _than(growth: float, before: str) -> str:
-    return f"{_times(growth)} {'as' if growth >= 1 else 'than'} {before}"
+def _than(growth: float, before: str) -> Note:
+    return _times(growth) + Note(f" {'as' if growth >= 1 else 'than'} {before}")
 
 
-def _moves(course: Course, row: int, usual: _Usual) -> str:
-    """Return that a tensor moves further or less than it used to, beside the others; "" where it does not."""
+def _moves(course: Course, row: int, usual: _Usual) -> Note | None:
+    """Return that a tensor moves further or less than it used to, beside the others; None of others."""
     if asleep := _asleep(course, row, usual, _AT_REST):
         return asleep
     known = course.movement[row][np.isfinite(course.movement[row])]
@@ -300,56 +304,58 @@ def _moves(course: Course, row: int, usual: _Usual) -> str:
     return said or _leapt(further, course.movement[row], usual.beside)
 
 
-def _further(beside: _Beside, the_others: str) -> str:
-    """Return that a tensor moves further, or goes on as the others slow down; "" where it does not."""
+def _further(beside: _Beside, the_others: str) -> Note | None:
+    """Return that a tensor moves further, or goes on as the others slow down; None where it does not."""
     parts = beside.parts_of(_USED_TO)
     far = _far(parts, the_others)
     if not parts.size or parts[-1] < far:
-        return ""
+        return None
     change = beside.since(parts > _MORE)
     if change.times < far:  # as before a lull
-        return ""
+        return None
     at_once = change.at_once < max(_MORE, 1 / change.others_at_once)  # or it is the others that fell
     if at_once and (change.own < max(_MORE, 1 / change.others) or change.others <= _LITTLE):
         return beside.it_is_others(change, "goes on while most layers have slowed down")
-    times = _than(change.times, "it used to")
-    at_most = f" ({change.times / parts[-1] * parts.max():.3g} at most)" * (change.times < _FAR)
-    return f"moves {times}{at_most}{the_others}, and further since step {change.step}"
+    said = Note("moves ") + _than(change.times, "it used to")
+    if change.times < _FAR:
+        said += Note(" ({} at most)", ((change.times / parts[-1] * parts.max(),),))
+    return said + Note(f"{the_others}, and further since step {change.step}", steps=(change.step,))
 
 
-def _less(beside: _Beside, the_others: str, least: int = 1) -> str:
-    """Return that a tensor moves less, or stays behind as the others move further; "" where it does not.
+def _less(beside: _Beside, the_others: str, least: int = 1) -> Note | None:
+    """Return that a tensor moves less, or stays behind as the others move further; None where it does not.
 
     It has to do so the last `least` times that it moves.
     """
     parts = beside.parts_of(1 - _USED_TO)
     limit = _limit(parts, the_others)
     if not parts.size or (parts[-least:] > limit).any():
-        return ""
+        return None
     little = parts <= limit
     change, began = beside.since(little), beside.since(parts <= 1 / _MORE)
     if max(change.times, change.of_first) > limit:  # as before a burst
-        return ""
+        return None
     if began.at_once > 1 / _MORE and (began.own > 1 / _MORE or began.others >= 1 / _LITTLE):
         return beside.it_is_others(began, "stays behind while most layers move further")
-    return f"{_hardly(change, beside.falls_after(little))}{the_others}"
+    return _hardly(change, the_others, beside.falls(little))
 
 
-def _leapt(beside: _Beside, movement: Array, the_others: str) -> str:
-    """Return that a tensor moved far once, as one that is set anew does; "" where it did not."""
+def _leapt(beside: _Beside, movement: Array, the_others: str) -> Note | None:
+    """Return that a tensor moved far once, as one that is set anew does; None where it did not."""
     parts = beside.parts
     if not the_others or len(parts) <= 2 * _LEAST:
-        return ""
+        return None
     place = _LEAST + int(np.argmax(parts[_LEAST:]))
     before, after = parts[max(0, place - _SHORTLY) : place], parts[place + 1 :][:_SHORTLY]
     times = float(parts[place] / np.median(before))
     most = max(before.max(), after.max(initial=0))
     if not after.size or times < _ONCE or most > parts[place] / _FAR:
-        return ""
-    state = int(beside.places[place])
+        return None
+    state, step = int(beside.places[place]), int(beside.steps[place])
     if not np.isfinite(movement[state - 2 : state + 3]).all():  # it may have moved so before
-        return ""
-    return f"moved {_than(times, 'shortly before')}{the_others}, at step {beside.steps[place]} alone"
+        return None
+    alone = Note(f"{the_others}, at step {step} alone", steps=(step,))
+    return Note("moved ") + _than(times, "shortly before") + alone
 
 
 def _far(parts: Array, the_others: str) -> float:
@@ -364,9 +370,14 @@ def _limit(parts: Array, the_others: str) -> float:
     return _HARDLY if the_others and lasts else _LITTLE
 
 
-def _hardly(change: _Change, after: int | None = None) -> str:
-    fell = "hardly moves" if after is None else f"moves less after step {after}, and hardly"
-    return f"{fell} any more since step {change.step}: {_than(change.times, 'it used to')}"
+def _hardly(change: _Change, the_others: str = "", falls: tuple[int, int] | None = None) -> Note:
+    """Return that a tensor hardly moves any more, and after which step it began to move less."""
+    fell = Note("hardly moves", steps=(change.step,))
+    if falls is not None:
+        after, begins = falls
+        fell = Note("moves less after step {}, and hardly", ((after,),), (begins,))
+    since = Note(f" any more since step {change.step}: ")
+    return fell + since + _than(change.times, "it used to") + Note(the_others)
 
 
 def _at_rest(moves: Array, known: Array) -> int:

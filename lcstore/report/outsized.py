@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.report.growth import times
+from lcstore.report.note import Note
 
 #: Tensors from which on those alike tell what is usual.
 _ALIKE: Final = 4
@@ -19,7 +21,7 @@ _WITHIN: Final = 2
 _STILL: Final = 3
 
 
-def outsized(alike: Iterable[Sequence[int]], grid: Array, steps: Sequence[int]) -> dict[int, str]:
+def outsized(alike: Iterable[Sequence[int]], grid: Array, steps: Sequence[int]) -> dict[int, Note]:
     """Return what is to be said of tensors that have been far larger than others alike since the first state.
 
     Nothing is said of one that is far smaller: so is one that began as zeros, once it has trained a little.
@@ -41,9 +43,8 @@ def outsized(alike: Iterable[Sequence[int]], grid: Array, steps: Sequence[int]) 
         middle = float(np.sort(others)[len(others) // 2])
         octaves = float(grid[largest, 0]) - middle
         if octaves >= _LARGER and np.ptp(others) <= _WITHIN and _is_still(largest, known, grid):
-            least, most = (2.0 ** min(octaves + more, 1000) for more in (-1, 1))
-            said = f"has had larger weights than others alike since step {steps[0]}"
-            found[largest] = f"{said}: its largest was {least:.3g} to {most:.3g} times theirs then"
+            said = f"has had larger weights than others alike since step {steps[0]}: its largest was "
+            found[largest] = Note(f"{said}{{}} times theirs then", (times(octaves),), (steps[0],))
     return found
 
 

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Final, TypeAlias
 
 from lcstore.report.facts import SavedState
+from lcstore.report.note import Note
 from lcstore.retention.base import is_better_greater
 
 #: The step of a state, and its number.
@@ -65,12 +66,15 @@ class Line:
         return [point for point in self.points if not _fits(point[1])]
 
     @property
-    def ended(self) -> str:
-        """What all of its points are from some step on, if the last one is odd; else ""."""
+    def ended(self) -> Note | None:
+        """What all of its points are from some step on, if the last one is odd; else None."""
         points = self.points[self._fitting :]
-        return f"{_kinds(points)} from step {points[0][0]} on" if points else ""
+        if not points:
+            return None
+        step, _ = points[0]
+        return Note(f"{_kinds(points)} from step {step} on", steps=(step,))
 
-    def lapsed(self, *, more_is_better: bool = False) -> str:
+    def lapsed(self, *, more_is_better: bool = False) -> Note | None:
         """Return since when all points are far above where the number was at its least, as a loss that broke.
 
         Of what more is better of: far below where it was at its most. Then what is left to the greatest value
@@ -82,7 +86,7 @@ class Line:
         """
         size = max(_STAYED, len(self.points) // 20)
         if len(self.points) < 3 * size or self.odd:
-            return ""
+            return None
         steps, given = zip(*self.points, strict=True)
         numbers = [-number for number in given] if more_is_better else list(given)
         medians = [median(numbers[at : at + size]) for at in range(0, len(numbers) - size + 1, size)]
@@ -96,16 +100,18 @@ class Line:
         far = least + max(risen, _VARIES * varies)
         low = max((at for at, number in enumerate(numbers) if number <= far), default=len(numbers))
         if len(numbers) - low - 1 < size:
-            return ""
+            return None
         best = numbers.index(min(numbers))
         way, end = ("down", "most") if more_is_better else ("up", "least")
         was = f"at the {end} {given[best]:.4g} at step {steps[best]}"
-        return f"{way} since step {steps[low + 1]}: about {median(given[-size:]):.3g} in the end, and {was}"
+        since = steps[low + 1]
+        words = f"{way} since step {since}: about {median(given[-size:]):.3g} in the end, and {was}"
+        return Note(words, steps=(since,))
 
     @property
     def warning(self) -> str:
         """What is to be told of odd points; "" where there is none."""
-        return "; ".join(filter(None, [self.before, self.ended]))
+        return "; ".join(filter(None, [self.before, self.ended.text if self.ended else ""]))
 
     @property
     def before(self) -> str:
@@ -141,8 +147,6 @@ class Series:
         The last of all points; None where there is none.
     is_over
         Whether the last state has it no more.
-    ended
-        What it is in the end, where that is odd, and what it was before: of the last point's line.
     """
 
     def __init__(self, states: Sequence[SavedState], value: Callable[[SavedState], float | None]) -> None:
@@ -158,13 +162,6 @@ class Series:
                 points[line].append(((state.run, state.run_id), self.last))
         columns = (zip(*found, strict=True) for found in points.values())
         self.lines = [Line(tuple(dict.fromkeys(runs)), tuple(found)) for runs, found in columns]
-        self._last_line = self.lines[-1] if self.lines else None
-        ended = [self._last_line.ended, self._last_line.before] if self._last_line else [""]
-        self.ended = ", after ".join(filter(None, ended)) if ended[0] else ""
-
-    def lapsed(self, *, more_is_better: bool) -> str:
-        """Return since when it is far from its best: of the last point's line."""
-        return self._last_line.lapsed(more_is_better=more_is_better) if self._last_line else ""
 
     def warnings(self, lines: Sequence[Line]) -> list[str]:
         """Return what is to be told of odd points of some of the lines; which runs, if there are several."""
@@ -200,19 +197,20 @@ class Series:
         return " ".join(f"{text[0].upper()}{text[1:]}." for text in said if text)
 
 
-def wrong_in_the_end(states: Sequence[SavedState]) -> dict[str, str]:
+def wrong_in_the_end(states: Sequence[SavedState]) -> dict[str, Note]:
     """Return what metrics are in the end that are no numbers then, or that were far better and stay so.
 
     By their names they are losses that rose, or accuracies that fell.
     """
-    found = {name: metric(states, name) for name in metric_names(states)}
-    told = {name: one.ended or _lapsed(name, one) for name, one in found.items()}
-    return {name: said for name, said in told.items() if said}
+    told = {name: _wrong(name, metric(states, name).lines[-1]) for name in metric_names(states)}
+    return {name: note for name, note in told.items() if note is not None}
 
 
-def _lapsed(name: str, one: Series) -> str:
+def _wrong(name: str, line: Line) -> Note | None:
+    if line.ended:
+        return line.ended + Note(f", after {line.before}" * bool(line.before))
     less, more = bool(_LESS_IS_BETTER.search(name)), is_better_greater(name)
-    return one.lapsed(more_is_better=more) if less != more else ""
+    return line.lapsed(more_is_better=more) if less != more else None
 
 
 def metric_names(states: Sequence[SavedState]) -> list[str]:

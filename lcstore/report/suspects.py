@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final
 
 from lcstore.report.facts import SavedState, StoreReport
 from lcstore.report.series import wrong_in_the_end
 from lcstore.units import counted
-
-#: A step that a note names: of the first state that is otherwise, or the last one that is not.
-_STEP: Final = re.compile(r"(not seen to(?: move)? since|after|since|from|at) (?:about )?step (\d+)")
 
 
 def not_finite_since(states: Sequence[SavedState]) -> list[str]:
@@ -67,16 +62,10 @@ def _suspected(report: StoreReport, states: Sequence[SavedState]) -> Iterator[in
     if (begins := _began(states)) is not None:
         yield states[begins].step
     yield from (state.step for state in reversed(states) if state.began_anew is not None)
-    seen = report.tensors
-    for told in (seen.leap, *(note.text for note in seen.notes)):
-        yield from _step_of(told)
-    yield from sorted(step for told in wrong_in_the_end(states).values() for step in _step_of(told))
-
-
-def _step_of(told: str) -> Iterator[int]:
-    """Yield the step from which on something is otherwise, if it is told."""
-    if found := _STEP.search(told):
-        yield int(found[2]) + (found[1] == "after" or found[1].startswith("not"))
+    if report.tensors.leap_step is not None:
+        yield report.tensors.leap_step
+    yield from (step for note in report.tensors.notes for step in note.steps)
+    yield from sorted(step for note in wrong_in_the_end(states).values() for step in note.steps)
 
 
 def named_in(report: StoreReport, state: SavedState) -> str:

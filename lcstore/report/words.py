@@ -65,7 +65,7 @@ def whole(report: StoreReport) -> str:
 def _gone_wrong(report: StoreReport) -> list[str]:
     """Return which metrics of kept states went wrong, as the loss of a run that diverged."""
     wrong = wrong_in_the_end(report.looked_at)
-    found = [f"{middle(name, 60)} is {since}" for name, since in wrong.items()]
+    found = [f"{middle(name, 60)} is {note.text}" for name, note in wrong.items()]
     return [
         *([f"Metrics: {_first(found)}."] if found else []),
         *not_finite_since(report.looked_at),

@@ -12,11 +12,12 @@ from reported import Layers, save_run
 import lcstore
 import lcstore.report.gather as gathering
 from lcstore.report import layers as looked
-from lcstore.report.alike import shared
 from lcstore.report.gather import gather
 from lcstore.report.layers import at_rest
 from lcstore.report.leap import leap_of
-from lcstore.report.notes import Course, notes_of
+from lcstore.report.note import Note, shared
+from lcstore.report.notes import Course
+from lcstore.report.notes import notes_of as notes_on
 from lcstore.report.page import page_of
 from lcstore.report.words import verdict
 from lcstore.storage.memory import MemoryBackend
@@ -29,6 +30,15 @@ def course(movement, grid=None, weights=None, jumped=None) -> Course:
     jumped = np.zeros(movement.shape, bool) if jumped is None else np.asarray(jumped, bool)
     steps = tuple(range(0, 10 * movement.shape[1], 10))
     return Course(steps, movement, grid, weights, jumped, (False,) * len(steps))
+
+
+def notes_of(seen: Course) -> dict[int, str]:
+    return {row: note.text for row, note in notes_on(seen).items()}
+
+
+def leap_in(movement, steps) -> str:
+    note = leap_of(movement, steps)
+    return note.text if note else ""
 
 
 STEADY = [np.nan, 1, 1.1, 0.9, 1, 1.1, 0.9, 1]
@@ -80,18 +90,18 @@ def test_what_most_layers_do_at_once_is_told_of_all(layers):
     noise = np.exp(0.2 * np.random.default_rng(0).standard_normal((layers, 60)))
     rate = np.r_[np.linspace(0.05, 1, 15), np.linspace(1, 0.5, 45)]
     steps = range(0, 600, 10)
-    assert leap_of(noise * rate, steps) == ""
+    assert leap_in(noise * rate, steps) == ""
     for spike in (1, 2):
         passing = rate * np.where((np.arange(60) >= 40) & (np.arange(60) < 40 + spike), 40, 1)
-        assert leap_of(noise * passing, steps) == ""
-    said = leap_of(noise * rate * np.where(np.arange(60) >= 40, 40, 1), steps)
+        assert leap_in(noise * passing, steps) == ""
+    said = leap_in(noise * rate * np.where(np.arange(60) >= 40, 40, 1), steps)
     told = re.fullmatch(r"most layers move [2-5]\d(\.\d)? times as far from step 400 on .*", said)
     assert said == "" if layers < 3 else told
     # One update of ten at that rate is in what was saved at 400: that state is no place to go back to.
     rising = np.where(np.arange(60) > 40, 40, np.where(np.arange(60) == 40, 6, 1))
-    said = leap_of(noise * rate * rising, steps)
+    said = leap_in(noise * rate * rising, steps)
     assert ("from step 400 on" in said) == (layers >= 3)
-    assert leap_of(np.full((4, 60), np.nan), steps) == leap_of(noise[:, :5] * 0, steps[:5]) == ""
+    assert leap_in(np.full((4, 60), np.nan), steps) == leap_in(noise[:, :5] * 0, steps[:5]) == ""
 
 
 def test_a_rate_that_was_set_too_high_is_told_in_the_verdict(tmp_path):
@@ -246,20 +256,21 @@ def test_what_most_layers_did_is_told_once_and_last(tmp_path):
 def test_what_differs_among_layers_that_are_alike_is_told_from_the_least_to_the_most():
     grown = "has grown, at step {} at the latest: its largest weight came to {} times what it was at step {}"
     since = "hardly moves any more since step {}: {} times less than it used to"
+    slower, slow = since.format(8, "{}"), since.format(9, "{}")
     notes = [
-        ("a", grown.format(990, "8 to 32", 2)),
-        ("b", since.format(8, "1.5e+03")),
-        ("c", grown.format(1010, "512 to 2.05e+03", 2)),
-        ("d", since.format(9, 70)),
-        ("e", since.format(8, 60)),
-        ("f", f"moves less after step 5, and {since.format(9, 70)}"),
-        ("g", f"moves less after step 7, and {since.format(9, 60)}"),
+        ("a", Note(grown, ((990,), (8.0, 32.0), (2,)), (990,))),
+        ("b", Note(slower, ((1500.0,),), (8,))),
+        ("c", Note(grown, ((1010,), (512.0, 2048.0), (2,)), (1010,))),
+        ("d", Note(slow, ((70.0,),), (9,))),
+        ("e", Note(slower, ((60.0,),), (8,))),
+        ("f", Note(f"moves less after step {{}}, and {slow}", ((5,), (70.0,)), (6,))),
+        ("g", Note(f"moves less after step {{}}, and {slow}", ((7,), (60.0,)), (8,))),
     ]
-    assert [(note.text, note.names) for note in shared(notes)] == [
-        (grown.format("990 to 1010", "8 to 2.05e+03", 2), ("a", "c")),
-        (since.format(8, "60 to 1.5e+03"), ("b", "e")),
-        (since.format(9, 70), ("d",)),
-        (f"moves less after step 5 to 7, and {since.format(9, '60 to 70')}", ("f", "g")),
+    assert [(note.text, note.names, note.steps) for note in shared(notes)] == [
+        (grown.format("990 to 1010", "8 to 2.05e+03", 2), ("a", "c"), (990,)),
+        (since.format(8, "60 to 1.5e+03"), ("b", "e"), (8,)),
+        (since.format(9, 70), ("d",), (9,)),
+        (f"moves less after step 5 to 7, and {since.format(9, '60 to 70')}", ("f", "g"), (6,)),
     ]
 
 

@@ -166,7 +166,7 @@ def test_what_is_larger_than_those_alike(first, last, told):
     grid = np.array([first, [np.nan] * len(first), last, [np.nan] * len(first)], float).T
     said = outsized([range(len(first))], grid, [5, 6, 7, 8])
     assert bool(said) == told
-    assert all("since step 5" in note for note in said.values())
+    assert all("since step 5" in note.text for note in said.values())
 
 
 def test_how_much_larger_it_may_be_has_no_end():

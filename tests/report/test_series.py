@@ -33,7 +33,7 @@ def falling(count: int, seed: int = 0, noise: float = 0.2) -> list[float]:
 
 def test_a_loss_that_rose_and_stayed_up_is_told_with_the_step():
     broken = [*falling(80, noise=0.05), *np.linspace(28, 22, 40)]
-    said = wrong_in_the_end(states(broken))["loss"]
+    said = wrong_in_the_end(states(broken))["loss"].text
     assert said.startswith("up since step 800: about 22.4 in the end, ")
     assert said.endswith(f"and at the least {min(broken):.4g} at step {10 * int(np.argmin(broken))}")
 
@@ -44,7 +44,7 @@ def test_a_loss_that_gave_back_most_of_what_it_had_fallen_by_is_told(seed, shift
     """As of a language model that diverges: guesses cost 1.1 to 1.3 times what it had come to."""
     noise = shift + 0.04 * np.random.default_rng(seed).standard_normal(150)
     fell = np.linspace(3.87, 3.43, 70)
-    said = wrong_in_the_end(states((noise + np.r_[fell, np.full(80, 3.85)]).tolist()))["loss"]
+    said = wrong_in_the_end(states((noise + np.r_[fell, np.full(80, 3.85)]).tolist()))["loss"].text
     assert said.startswith("up since step 700: ")
     assert wrong_in_the_end(states((noise + np.r_[fell, np.full(80, 3.5)]).tolist())) == {}
 
@@ -83,8 +83,8 @@ def test_an_accuracy_that_fell_and_stayed_down_is_told(top):
     assert wrong_in_the_end(states(good.tolist(), "val_accuracy")) == {}
     for low in (0.1, 0.7):
         said = wrong_in_the_end(states([*good[:40].tolist(), *(low * top + noise[:20]).tolist()], "val_acc"))
-        assert said["val_acc"].startswith(f"down since step 400: about {low * top:.3g}"[:24])
-        assert "at the most" in said["val_acc"]
+        assert said["val_acc"].text.startswith(f"down since step 400: about {low * top:.3g}"[:24])
+        assert "at the most" in said["val_acc"].text
     slips = [*good[:40].tolist(), *(0.92 * top + noise[:20]).tolist()]
     assert wrong_in_the_end(states(slips, "acc")) == {}
 

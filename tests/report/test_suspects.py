@@ -58,6 +58,19 @@ def test_a_layer_that_stopped_leads_on_to_the_saves_around_it():
     assert command.endswith("@120 @130")
 
 
+def test_of_a_layer_that_stands_out_twice_both_steps_are_looked_at():
+    layers = Layers()
+    layers.weights[layers.names[2]] *= 100
+
+    def spoil(count, layers, state, metrics):
+        layers.factor[layers.names[2]] = float(count < 12)
+
+    said, command = told(layers, spoil)
+    assert "has had larger weights than others alike since step 0" in said
+    assert "is not seen to move since step 120" in said
+    assert command.endswith("@120 @130")
+
+
 def test_an_accuracy_that_fell_leads_on_to_the_saves_around_it():
     def spoil(count, layers, state, metrics):
         if count >= 14:
