@@ -82,44 +82,6 @@ def encode_wide(levels: Array, segment: int, codes: Array, payload: Array, direc
     return int(at)
 
 
-@kernel
-def narrow_levels(levels: Array, narrow: Array, escapes: Array) -> int:
-    """Fill levels as the narrow coders take them: small ones as they are, the others in a list.
-
-    Parameters
-    ----------
-    levels
-        ``int32[n]`` or ``int64[n]``.
-    narrow
-        ``int8[n]``, filled; -128 where the level is in `escapes`.
-    escapes
-        ``int64[m]``, filled: the levels of magnitude above 127, in order.
-
-    Returns
-    -------
-    int
-        Number of escapes, or `SPACE`.
-    """
-    found = 0
-    for low in range(0, levels.size, SEGMENT):
-        some, coded = levels[low : low + SEGMENT], narrow[low : low + SEGMENT]
-        far = np.int64(0)
-        for i in range(some.size):
-            coded[i] = np.int8(some[i])
-            far |= np.int64((some[i] > 127) | (some[i] < -127))
-        if far == 0:
-            continue
-        for i in range(some.size):
-            if -127 <= some[i] <= 127:
-                continue
-            if found >= escapes.size:
-                return SPACE
-            coded[i] = -128
-            escapes[found] = some[i]
-            found += 1
-    return found
-
-
 @kernel(checked=True)
 def decode_wide(
     words: Array,

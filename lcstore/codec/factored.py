@@ -16,8 +16,9 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.factorcodes import CODES, Levelling, set_right
 from lcstore.coders import format as f
-from lcstore.coders.entropy import Small, encode_wide
+from lcstore.coders.entropy import encode_wide
 from lcstore.coders.rowsort import Matrix, Part, encode_sorted
+from lcstore.coders.small import Small
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import working_dtype
 from lcstore.errors import CorruptionError

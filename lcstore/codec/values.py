@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.bitkernels.wide import narrow_levels
 from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.predicted import decode_predicted
 from lcstore.coders import format as f
-from lcstore.coders.entropy import Small, encode_any, encode_levels, encode_small, encode_wide
+from lcstore.coders.entropy import encode_any, encode_levels, encode_small, encode_wide
+from lcstore.coders.small import Small, narrow_levels
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import working_dtype
 from lcstore.frames.fill import (
@@ -30,8 +30,8 @@ from lcstore.frames.frame import Frame, Framed, build_frame, framed, parse_frame
 from lcstore.frames.lossless import decode_lossless
 from lcstore.frames.pieces import Pieces
 from lcstore.frames.scales import pack_scales
+from lcstore.frames.sums import common_steps, to_levels
 from lcstore.kernels import quantize
-from lcstore.kernels.sums import common_steps, to_levels
 
 #: Elements that share a scale.
 _BLOCK = 1 << f.BLOCK
@@ -161,9 +161,7 @@ def encode_integers(values: Array, *, entropy: str = "auto", cache: TableCache |
     bytes or None
         None where a value is too large for a level.
     """
-    shifts = np.zeros(-(-values.size // _BLOCK), np.int16)
-    common_steps(values, _BLOCK, shifts)
-    np.clip(shifts, 0, _MOST_SHIFT, out=shifts)
+    shifts = np.clip(common_steps(values, _BLOCK), 0, _MOST_SHIFT)
     levels = values.astype(np.int64)
     to_levels(levels, _BLOCK, shifts)
     if levels.size and (levels.max() >= quantize.MOST or levels.min() <= -quantize.MOST):

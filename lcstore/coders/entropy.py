@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from lcstore.arrays import Array, Buffer
 from lcstore.bitkernels import huffman, pack, runs, wide
 from lcstore.coders import format as f
 from lcstore.coders.scratch import scratch_array
+from lcstore.coders.small import Small
 from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache, optimal_bits
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
@@ -25,50 +25,9 @@ _PIECES, _PIECE = 64, 1 << 11
 _TOKENS_MUST_SAVE = 0.025
 #: The wide coder must save this much. It is tried where escapes are this part of the narrow ones' bits ...
 _WIDE_MUST_SAVE, _ESCAPES_WEIGH = 0.015, 0.03
-#: ... and taken without a trial where more than one level in so many is escaped.
-_ESCAPED_AT_MOST = 32
-#: Stands for a level that is listed apart.
-ESCAPED = -128
 #: The byte of each level of 4 bits, and the level of 3 bits that it becomes.
 _OF_FOUR = (np.arange(16) + 8) % 16 - 8 & 255
 _TO_THREE = np.eye(8, dtype=np.int64)[[0, 1, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 5, 6, 7]]
-
-
-class Small(NamedTuple):
-    """Levels of which few are large, as the narrow coders take them.
-
-    Attributes
-    ----------
-    levels
-        ``int8[n]``, contiguous; `ESCAPED` where the level is the next of `escapes`.
-    escapes
-        ``int64[m]``: levels of magnitude above 127, in the order of the elements.
-    """
-
-    levels: Array
-    escapes: Array
-
-    @classmethod
-    def room(cls, size: int) -> Small:
-        """Return so many levels of zero, and memory for as many escapes as the narrow coders take."""
-        return cls(np.zeros(size, np.int8), np.empty(size // _ESCAPED_AT_MOST + 16, np.int64))
-
-    @classmethod
-    def of(cls, levels: Array) -> Small | None:
-        """Return ``int32[n]`` or ``int64[n]`` levels so; None where too many are large."""
-        room = cls.room(levels.size)
-        found = wide.narrow_levels(levels, *room)
-        return None if found < 0 else cls(room.levels, room.escapes[:found])
-
-    def places(self) -> Array:
-        """Return where the escapes are."""
-        return np.flatnonzero(self.levels == ESCAPED) if self.escapes.size else np.empty(0, np.int64)
-
-    def whole(self) -> Array:
-        """Return the levels as ``int64[n]``."""
-        levels = self.levels.astype(np.int64)
-        levels[self.places()] = self.escapes
-        return levels
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.coders import format as f
-from lcstore.coders.entropy import Coded, Small, encode_small, spread_pieces
+from lcstore.coders.entropy import Coded, encode_small, spread_pieces
+from lcstore.coders.small import Small
 from lcstore.coders.tables import TableCache
 from lcstore.kernels import factored as kernels
 from lcstore.once import once

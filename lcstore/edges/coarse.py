@@ -9,7 +9,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.values import framed_linear
 from lcstore.coders import format as f
-from lcstore.coders.entropy import Small
+from lcstore.coders.small import Small
 from lcstore.coders.tables import TableCache
 from lcstore.frames.fill import working
 from lcstore.frames.frame import Framed

@@ -14,7 +14,7 @@ from lcstore.edges.deltas import apply_delta
 from lcstore.errors import CorruptionError
 from lcstore.frames.frame import build_frame
 from lcstore.frames.scales import pack_scales
-from lcstore.kernels import sums as kernels
+from lcstore.frames.sums import NO_STEP, common_steps, from_levels, odd_divisor, to_levels
 from lcstore.layout.poolmap import Piece
 from lcstore.layout.specs import ALIGN
 
@@ -48,20 +48,20 @@ def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[byte
     CorruptionError
         The frame does not decode to the sums.
     """
-    steps = np.empty(-(-sums.size // _SMALL), np.int16)
-    if not kernels.common_steps(sums, _SMALL, steps):
+    steps = common_steps(sums, _SMALL)
+    if (steps == NO_STEP).all():
         return None, {}
     apart = {piece.at for piece in pieces if _pays(sums, steps, piece)}
     block = _SMALL if apart else ALIGN
     if not apart:
         steps = _joined(steps)
     finest = _share(steps, block, pieces, apart)
-    kernels.to_levels(sums, block, steps)
+    to_levels(sums, block, steps)
     odd = {p.at: _take_out(sums, steps, block, p, finest) for p in pieces if p.at not in apart}
     coded = encode_any(sums)  # without a cache of tables: equal sums make equal frames, whoever merges
     for piece in pieces:
         sums[piece.at : piece.at + piece.size] *= odd.get(piece.at, 1)
-    kernels.from_levels(sums, block, steps & 63)
+    from_levels(sums, block, steps & 63)
     data = build_frame(
         coded,
         count=sums.size,
@@ -79,7 +79,7 @@ def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[byte
 def _pays(sums: Array, steps: Array, piece: Piece) -> bool:
     """Return whether a piece takes fewer bits where its small blocks keep their step sizes."""
     mine = steps[piece.at // _SMALL : -(-(piece.at + piece.size) // _SMALL)]
-    used = np.flatnonzero(mine != kernels.NO_STEP)
+    used = np.flatnonzero(mine != NO_STEP)
     above = mine[used].astype(np.int64) - int(mine[used].min(initial=64))
     cost = _SCALE_BITS * mine.size
     if _SMALL * int(above.sum()) <= cost:
@@ -93,19 +93,19 @@ def _pays(sums: Array, steps: Array, piece: Piece) -> bool:
 def _joined(steps: Array) -> Array:
     """Return the step sizes of blocks of `ALIGN` elements, given those of the small ones."""
     each = ALIGN // _SMALL
-    padded = np.full(-(-steps.size // each) * each, kernels.NO_STEP, np.int16)
+    padded = np.full(-(-steps.size // each) * each, NO_STEP, np.int16)
     padded[: steps.size] = steps
-    least = np.where(padded == kernels.NO_STEP, np.iinfo(np.int16).max, padded).reshape(-1, each).min(axis=1)
-    joined: Array = np.where(least == np.iinfo(np.int16).max, kernels.NO_STEP, least).astype(np.int16)
+    least = np.where(padded == NO_STEP, np.iinfo(np.int16).max, padded).reshape(-1, each).min(axis=1)
+    joined: Array = np.where(least == np.iinfo(np.int16).max, NO_STEP, least).astype(np.int16)
     return joined
 
 
 def _take_out(levels: Array, steps: Array, block: int, piece: Piece, finest: dict[int, int]) -> int:
     """Divide the levels of a piece by the odd number that its step sizes share; return that number."""
     mine = levels[piece.at : piece.at + piece.size]
-    place = kernels.odd_divisor(mine) if piece.tensor in finest else 0
+    place = odd_divisor(mine) if piece.tensor in finest else 0
     if place:
-        kernels.divide(mine, 2 * place + 1)
+        np.floor_divide(mine, 2 * place + 1, out=mine)
         steps[piece.at // block : -(-(piece.at + piece.size) // block)] += 64 * place
         finest[piece.tensor] += 64 * place
     return 2 * place + 1
@@ -117,7 +117,7 @@ def _takes_back(data: bytes, sums: Array) -> bool:
         apply_delta(data, sums, -1)
     except CorruptionError:
         return False
-    return not kernels.common_steps(sums, ALIGN, np.empty(-(-sums.size // ALIGN), np.int16))
+    return not sums.any()
 
 
 def _share(steps: Array, block: int, pieces: Sequence[Piece], apart: Container[int]) -> dict[int, int]:
@@ -129,13 +129,13 @@ def _share(steps: Array, block: int, pieces: Sequence[Piece], apart: Container[i
     last = 0
     for piece in pieces:
         blocks = steps[piece.at // block : -(-(piece.at + piece.size) // block)]
-        needed = blocks[blocks != kernels.NO_STEP]
+        needed = blocks[blocks != NO_STEP]
         if needed.size:
             finest[piece.tensor] = last = int(needed.min())
         if piece.at not in apart:
             blocks[:] = last
     # Blocks of zeros: any step size serves, and the fewest changes are the briefest.
-    known = np.where(steps == kernels.NO_STEP, -1, np.arange(steps.size))
+    known = np.where(steps == NO_STEP, -1, np.arange(steps.size))
     before = np.maximum.accumulate(known)
     steps[:] = np.where(before < 0, 0, steps[before])
     return finest

@@ -15,13 +15,13 @@ from lcstore.arrays import Array, Buffer
 from lcstore.coders import format as f
 from lcstore.coders.entropy import (
     Coded,
-    Small,
     bits_of_zeros,
     count_bits,
     encode_small,
     encode_wide,
     spread_pieces,
 )
+from lcstore.coders.small import Small
 from lcstore.errors import CorruptionError
 from lcstore.frames.bytelevels import about_lossless, frame_of_bytes, inner_bytes, raw
 from lcstore.frames.decode import SPAN, Room

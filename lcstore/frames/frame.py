@@ -13,7 +13,8 @@ from lcstore import limits
 from lcstore.arrays import Array, Buffer
 from lcstore.coders import format as f
 from lcstore.coders.checksum import checksum, joined
-from lcstore.coders.entropy import Coded, Small
+from lcstore.coders.entropy import Coded
+from lcstore.coders.small import Small
 from lcstore.coders.tables import CodeTable
 from lcstore.dtypes import dtype_from_name, dtype_name
 from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError

@@ -18,6 +18,7 @@ RUN = textwrap.dedent(
     import numpy as np
     from numba.core import types
     import lcstore
+    from lcstore.report.gather import gather
 
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal((256, 256), np.float32) for _ in range(4)]
@@ -33,9 +34,10 @@ RUN = textwrap.dedent(
         return {"model": {f"{i}.weight": w for i, w in enumerate(weights)}, "optimizer": {"state": moments}}
 
     with lcstore.open("memory://ahead") as store:
-        for step in range(5):
+        for step in range(20):
             store.save(step, state(step))
         store.restore()
+        assert gather(store).forecast is not None  # who looks at it waits for no others
 
     def text(kind):
         if not isinstance(kind, types.Array):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lcstore.bitkernels import escapes as escapes_of
 from lcstore.bitkernels import huffman, pack, runs, wide
+from lcstore.coders.small import narrow_levels
 from lcstore.compiling.status import LENGTH, SPACE, SYMBOL, TABLE
 from lcstore.kernels import adding
 
@@ -355,11 +356,11 @@ def test_narrow_levels_are_their_twin(some, times):
     levels = np.tile(np.array(some, np.int64), times)
     far = np.abs(levels) > 127
     narrow, escapes = np.empty(levels.size, np.int8), np.empty(int(far.sum()), np.int64)
-    assert wide.narrow_levels(levels, narrow, escapes) == far.sum()
+    assert narrow_levels(levels, narrow, escapes) == far.sum()
     assert (narrow == np.where(far, -128, levels)).all()
     assert (escapes == levels[far]).all()
     if far.any():
-        assert wide.narrow_levels(levels, narrow, escapes[:-1]) == SPACE
+        assert narrow_levels(levels, narrow, escapes[:-1]) == SPACE
 
 
 def test_wide_symbols_past_the_last_are_refused():

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.bitkernels import wide
-from lcstore.kernels import sums
+from lcstore.coders.small import narrow_levels
+from lcstore.frames import sums
 
 SIZES = st.sampled_from([0, 1, 31, 32, 33, 100])
 
@@ -36,8 +37,7 @@ def some_sums(seed, size, dtype, step, zeros):
 )
 def test_common_steps_are_their_twin_and_lose_nothing(seed, size, dtype, step, zeros):
     values = some_sums(seed, size, dtype, step, zeros)
-    steps = np.full(-(-size // 32), 99, np.int16)
-    assert sums.common_steps(values, 32, steps) == np.count_nonzero(steps != sums.NO_STEP)
+    steps = sums.common_steps(values, 32)
     np.testing.assert_array_equal(steps, twins.common_steps(values, 32))
     divided, usable = values.copy(), np.maximum(steps, 0)
     sums.to_levels(divided, 32, usable)
@@ -50,9 +50,8 @@ def test_common_steps_are_their_twin_and_lose_nothing(seed, size, dtype, step, z
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_the_least_integer_has_a_step(dtype):
     least = np.array([np.iinfo(dtype).min], dtype)
-    steps = np.zeros(1, np.int16)
-    assert sums.common_steps(least, 1024, steps) == 1
-    assert steps[0] == 8 * least.itemsize - 1
+    steps = sums.common_steps(least, 1024)
+    assert steps.tolist() == [8 * least.itemsize - 1]
     sums.to_levels(least, 1024, steps)
     assert least[0] == -1
 
@@ -67,7 +66,19 @@ def test_narrow_integers_are_coded_like_wide_ones(seed, size, step):
         payload, directory = np.zeros(20 * size + 8, np.uint8), np.zeros((-(-size // 32), 2), np.uint16)
         used = wide.encode_wide(levels, 32, codes, payload, directory)
         narrow, escapes = np.zeros(size, np.int8), np.zeros(size, np.int64)
-        found = wide.narrow_levels(levels, narrow, escapes)
+        found = narrow_levels(levels, narrow, escapes)
         results.append((counts, payload[:used], directory, narrow, escapes[:found]))
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("size", [1, 100, 70_000])
+def test_an_odd_number_is_found_that_divides_all(dtype, size):
+    values = np.random.default_rng(0).integers(-(2**20), 2**20, size).astype(dtype)
+    values[-1] = 2 * 3**2 * 5 * 7 + 1 if size > 1 else 1
+    for place, odd in enumerate((1, 3, 5, 7)):
+        assert sums.odd_divisor(values * dtype(odd)) == place
+    last = np.full(size, 105, dtype)
+    last[-1] = 30
+    assert sums.odd_divisor(last) == 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from states import same
 
 import lcstore
-from lcstore.bitkernels import wide
+from lcstore.coders.small import narrow_levels
 from lcstore.coders.tables import TableCache
 from lcstore.edges import path
 from lcstore.edges.deltas import BLOCK, Delta, Step, together
@@ -114,7 +114,7 @@ def test_a_frame_that_is_longer_than_its_chunk_is_not_added():
 def delta_of(levels, scale, sign):
     """Make a delta of levels of any size, on one step size."""
     narrow, escapes = np.zeros(levels.size, np.int8), np.zeros(levels.size, np.int64)
-    found = wide.narrow_levels(levels, narrow, escapes)
+    found = narrow_levels(levels, narrow, escapes)
     scales = np.full(-(-levels.size // 64), scale, np.int16)
     data = frame_of_levels(narrow, escapes[:found], scales, 64, np.dtype(np.int32), TableCache())
     return None if data is None else Delta(data, levels.size, np.dtype(np.int32), sign)
