@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.dtypes import LOSSY_DTYPES
 from lcstore.edges.algebra import Effect
 from lcstore.edges.columns import ADD, EXACT, KEEP, NO_GRID, Columns
 from lcstore.edges.grid import grid_bits, lowest
@@ -19,15 +20,17 @@ from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.frames.scales import log2_of
 from lcstore.layout.layout import Layout
+from lcstore.layout.qualified import stem_of
 from lcstore.layout.specs import TensorSpec
 from lcstore.once import once
+from lcstore.report.course import Course
 from lcstore.report.facts import TensorFacts, TensorGroup, TensorsSeen
 from lcstore.report.growth import GROWTH
 from lcstore.report.leap import leap_of
 from lcstore.report.note import Note, shared
-from lcstore.report.notes import Course, notes_of
+from lcstore.report.notes import notes_of
 from lcstore.report.thin import evenly
-from lcstore.state.names import format_name
+from lcstore.state.names import Name, format_name
 from lcstore.track.stepsizes import error_of
 
 #: Tensors that a report lists.
@@ -36,6 +39,8 @@ MOST_TENSORS: Final = 200
 MOST_STATES: Final = 200
 #: Deltas whose bytes are divided among tensors.
 _MOST_DIVIDED: Final = 24
+#: Elements from which on the movement of a tensor that is kept bit for bit is more than chance.
+_LEAST_SIZE: Final = 8
 #: A tensor that rests more often than once in so many moves is touched in rows.
 _MOVES_PER_REST: Final = 8
 _NUMBER: Final = re.compile(r"\d+")
@@ -72,7 +77,7 @@ def tensors_seen(looks: Sequence[Look], states: int) -> TensorsSeen:
     # What a record says may be anything; what comes out infinite is not shown.
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         seen = _Seen(looks)
-        notes, leap = notes_of(seen.course), leap_of(seen.course.movement, seen.course.steps)
+        notes, leap = notes_of(seen.course), leap_of(seen.course.of_weights, seen.course.steps)
     chosen = _chosen(seen.nbytes, notes)
     delta_bytes = seen.delta_bytes()
     left = sorted(set(range(len(seen.names))) - set(chosen))
@@ -118,6 +123,7 @@ class _Seen:
         self.looks, self.shown = looks, evenly(range(len(looks)), MOST_STATES)
         self.specs: dict[str, list[TensorSpec]] = {}
         self._rows: dict[int, Array] = {}
+        self._small: dict[int, Array] = {}
         for look in looks:
             if id(look.layout) not in self._rows:
                 self._take_in(look.layout)
@@ -125,14 +131,17 @@ class _Seen:
         self.nbytes = np.array([sum(spec.nbytes for spec in specs) for specs in self.specs.values()])
         shape = len(self.names), len(looks)
         self._step_sizes = np.full(shape, np.nan)
-        moves, scale, grid = (np.full(shape, np.nan) for _ in range(3))
+        moves, scale, grid, small = (np.full(shape, np.nan) for _ in range(4))
         weights = np.zeros(shape, np.int8)
         for column, look in enumerate(looks):
             rows = self._rows[id(look.layout)]
             for table, values in zip((moves, scale, self._step_sizes, grid), _said(look), strict=True):
                 np.fmax.at(table[:, column], rows, values)  # the most of the shards of a tensor
+            np.fmax.at(small[:, column], rows, _moved(look.columns, self._small[id(look.layout)]))
             weights[rows, column] = np.where(look.layout.weights, 1, 0 if look.exact else -1)
         moves[at_rest(moves, scale)] = 0
+        kept = (weights <= 0).all(axis=1)
+        moves[kept] = small[kept]
         steps = tuple(look.step for look in looks)
         rules = tuple(look.rules for look in looks)
         self.course = Course(steps, moves, grid, weights, _jumped(grid), rules, self._alike())
@@ -146,6 +155,7 @@ class _Seen:
         self.specs |= found
         places = {name: place for place, name in enumerate(self.specs)}
         self._rows[id(layout)] = np.array([places[name] for name in names], np.int64)
+        self._small[id(layout)] = _beside_weights(layout)
 
     def _alike(self) -> tuple[tuple[int, ...], ...]:
         rows: defaultdict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
@@ -199,6 +209,33 @@ class _Seen:
             error=_known(errors) if of_weights else (),
             note=note.text if note else "",
         )
+
+
+def _beside_weights(layout: Layout) -> Array:
+    """Return which tensors are kept bit for bit and lie where weights do, as biases and scales of norms.
+
+    What else a state holds of numbers, such as an optimizer or a history of losses, goes its own way.
+    """
+    parts = {_part_of(spec.name) for spec in layout.tensors if spec.role == "weights"}
+    of_model = (
+        spec.role == "plain"
+        and spec.dtype in LOSSY_DTYPES
+        and spec.size >= _LEAST_SIZE
+        and stem_of(spec.pool).partition("-")[0] == "plain"
+        and _part_of(spec.name) in parts
+        for spec in layout.tensors
+    )
+    return np.fromiter(of_model, bool, len(layout.tensors))
+
+
+def _part_of(name: Name) -> object:
+    return name[0] if len(name) > 1 else None
+
+
+def _moved(columns: Columns, small: Array) -> Array:
+    """Return how far some tensors moved that are kept bit for bit; NaN of others, and where not known."""
+    moved = np.where(columns.scale > 0, columns.scale.astype(np.float64), np.nan)
+    return np.where(small, np.where(columns.op == KEEP, 0.0, moved), np.nan)
 
 
 def _known(values: Sequence[float]) -> tuple[float | None, ...]:

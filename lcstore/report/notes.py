@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.report.course import Course
 from lcstore.report.growth import GROWTH, outgrown
 from lcstore.report.note import Note, joined
 from lcstore.report.outsized import outsized
@@ -37,46 +37,15 @@ _SHORTLY: Final = 8
 _COMPANY: Final = 3
 
 
-@dataclass(frozen=True, eq=False)
-class Course:
-    """What became of tensors along a line of states.
-
-    Attributes
-    ----------
-    steps
-        Of the states, in the order of the line.
-    movement, grid
-        ``float64[tensors, states]``: the update scale, and log2 of the largest weight, rounded up, as it was
-        when the grid was chosen; NaN where not known. A grid stays as large as a burst made it, so movement
-        is not told as a part of it.
-    weights
-        ``int8[tensors, states]``: 1 where it is coded as weights, -1 where it is kept bit for bit, 0 where it
-        is not there, or all weights are kept so.
-    jumped
-        ``bool[tensors, states]``: whether it moved so far that it was set anew, on another grid. At an anchor
-        it is not known how far.
-    rules
-        Of each state: whether its policy has rules for single tensors.
-    alike
-        The rows of tensors that are built alike: of one shape, and of names that differ in numbers alone.
-    """
-
-    steps: tuple[int, ...]
-    movement: Array
-    grid: Array
-    weights: Array
-    jumped: Array
-    rules: tuple[bool, ...]
-    alike: tuple[tuple[int, ...], ...] = ()
-
-
 def notes_of(course: Course) -> dict[int, Note]:
     """Return what is to be said of those tensors that stand out, by row."""
-    usual, larger = _usual(course.movement), outsized(course.alike, course.grid, course.steps)
-    found = {row: joined((larger.get(row), _note(course, row, usual))) for row in range(len(course.movement))}
+    usual, larger = _usual(course.of_weights), outsized(course.alike, course.grid, course.steps)
+    are_weights = course.are_weights.tolist()
+    each = (_note if of_weights else _note_of_kept for of_weights in are_weights)
+    found = {row: joined((larger.get(row), note(course, row, usual))) for row, note in enumerate(each)}
     said = {row: note for row, note in found.items() if note is not None}
-    alike = Counter(note.words for note in said.values())
-    layers = int((course.weights > 0).any(axis=1).sum())
+    alike = Counter(note.words for row, note in said.items() if are_weights[row])
+    layers = sum(are_weights)
 
     def place(row: int) -> tuple[bool, bool, int, int]:
         # What stopped being a number first is the cause of the rest, unless most layers did.
@@ -141,6 +110,19 @@ def _note(course: Course, row: int, usual: _Usual) -> Note | None:
     grew = outgrown(course.grid[row], course.steps)
     before = Note("before that, ") + grew.noted(",") if grew.octaves >= GROWTH else None
     return joined((moves, Note(said, steps=(course.steps[place],)), before))
+
+
+def _note_of_kept(course: Course, row: int, usual: _Usual) -> Note | None:
+    """Return what is to be said of a tensor that all states keep bit for bit, as biases and statistics.
+
+    Buffers rest from the beginning, and statistics go on as rates fall: so it has to do something both by
+    itself and beside the weights, or have begun to by itself.
+    """
+    if (course.movement[row] > 0).sum() < _LEAST:
+        return None
+    both = usual._replace(most=np.maximum(usual.most, 1), least=np.minimum(usual.least, 1))
+    said = _rest(course, row, both) or _moves(course, row, both)
+    return said or _further(_beside(course, row, usual.most), usual.beside, _FAR / 2)
 
 
 def _rest(course: Course, row: int, usual: _Usual) -> Note | None:
@@ -304,14 +286,17 @@ def _moves(course: Course, row: int, usual: _Usual) -> Note | None:
     return said or _leapt(further, course.movement[row], usual.beside)
 
 
-def _further(beside: _Beside, the_others: str) -> Note | None:
-    """Return that a tensor moves further, or goes on as the others slow down; None where it does not."""
+def _further(beside: _Beside, the_others: str, least: float = 0.0) -> Note | None:
+    """Return that a tensor moves further, or goes on as the others slow down; None where it does not.
+
+    It has to move `least` times as far by itself as it begins to.
+    """
     parts = beside.parts_of(_USED_TO)
     far = _far(parts, the_others)
     if not parts.size or parts[-1] < far:
         return None
     change = beside.since(parts > _MORE)
-    if change.times < far:  # as before a lull
+    if change.times < far or change.at_once < least:  # as before a lull
         return None
     at_once = change.at_once < max(_MORE, 1 / change.others_at_once)  # or it is the others that fell
     if at_once and (change.own < max(_MORE, 1 / change.others) or change.others <= _LITTLE):

@@ -32,8 +32,6 @@ from lcstore.track.steptable import StepTable, make_table
 _LEAST_SAVED: Final = 2048
 #: Plain tensors of no more elements are decided about together with all others of their size.
 _SMALL: Final = 128
-#: Update scales are recorded as float32; those of float64 tensors may be larger.
-_LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
 #: A tensor that moves so many times as far as its update scale says, which rises slowly, is told of apart.
 _LAGS: Final = 1.25
 
@@ -199,14 +197,15 @@ class _Deciding:
         now = np.concatenate([self.asked.arrays[index] for index in indices]).reshape(-1, size)
         held, word = pool[places], f"u{min(now.dtype.itemsize, 8)}"
         changed = (now.view(word) != held.view(word)).any(axis=1)
-        saved = np.zeros(changed.size)
+        saved, moved = np.zeros(changed.size), np.zeros(changed.size)
         if changed.any():
+            moved[changed] = samples.movement(now[changed], held[changed])
             saved[changed] = saved_by_deltas(now[changed], held[changed], self.asked.delta_cost)
         digests = self._columns.digest[np.array([self.before[index] for index in indices])]
-        for index, other, by, digest in zip(
-            indices, changed.tolist(), saved.tolist(), digests.tolist(), strict=True
-        ):
-            yield index, _Choice(ADD if by else SET, saved=by) if other else _Choice(KEEP, digest=digest)
+        each = (changed.tolist(), saved.tolist(), moved.tolist(), digests.tolist())
+        for index, other, by, scale, digest in zip(indices, *each, strict=True):
+            moves = _Choice(ADD if by else SET, scale=scale, saved=by)
+            yield index, moves if other else _Choice(KEEP, digest=digest)
 
     def choose(self, index: int, spec: TensorSpec) -> _Choice:
         """Decide about one tensor."""
@@ -225,7 +224,8 @@ class _Deciding:
         if grid.same_bits(held, flat):
             return _Choice(KEEP, digest=int(self._columns.digest[before]))
         saved = saved_by_delta(flat, held, self.asked.delta_cost)
-        return _Choice(ADD if saved else SET, saved=saved)
+        scale = float(samples.movement(flat[None], held[None])[0])
+        return _Choice(ADD if saved else SET, scale=scale, saved=saved)
 
     def _weights(self, index: int, spec: TensorSpec, flat: Array, before: int | None) -> _Choice:
         now = samples.take(flat)
@@ -259,7 +259,7 @@ class _Deciding:
             grid=int(columns.grid[before]),
             shift=int(columns.shift[before]),
             digest=int(columns.digest[before]),
-            scale=min(scale, _LARGEST_SCALE),
+            scale=min(scale, samples.LARGEST),
             moved=self._moved(before, change, moved, scale, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
@@ -321,10 +321,10 @@ class _Deciding:
             was = was or scale_was  # as `Columns.movement` has it
         if moved == 0:
             return was if was <= scale_was else 0.0
-        moved = min(samples.rms(change), _LARGEST_SCALE)
+        moved = min(samples.rms(change), samples.LARGEST)
         if rows:
             return stepsizes.unlike(moved, was)
-        return moved if moved > _LAGS * min(scale, _LARGEST_SCALE) else 0.0
+        return moved if moved > _LAGS * min(scale, samples.LARGEST) else 0.0
 
     @property
     def _columns(self) -> Columns:
@@ -385,7 +385,7 @@ def _anew(
         return _Choice(SET, known=known, off_grid=magnitude != 0)
     moved = 0.0 if begins else samples.rms(now - last.sample)
     known_to_move = math.isfinite(moved)  # it may have been infinite before
-    return _Choice(EXACT, unit, known=known, moved=min(moved, _LARGEST_SCALE) if known_to_move else 0.0)
+    return _Choice(EXACT, unit, known=known, moved=min(moved, samples.LARGEST) if known_to_move else 0.0)
 
 
 def _step_size(spec: TensorSpec, now: _Choice, previous: int | None, error: float, trend: float) -> StepSize:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.dtypes import LOSSY_DTYPES, dtype_name
 from lcstore.errors import InvalidInputError
 from lcstore.kernels import sample as kernels
 from lcstore.layout.specs import TensorSpec
@@ -19,6 +20,8 @@ from lcstore.state.names import format_name
 #: Elements of a sample: one in so many, but no fewer than the first number and no more than the second.
 ONE_IN: Final = 256
 LEAST, SIZE = 1024, 16_384
+#: Update scales are recorded as float32; those of float64 tensors may be larger.
+LARGEST: Final = float(np.finfo(np.float32).max)
 #: Rows are taken to be touched one by one where this part of the neighbours of what moves do.
 _TOGETHER: Final = 0.75
 _STRIDE_MIX: Final = 0x9E3779B97F4A7C15
@@ -90,6 +93,21 @@ def rms(values: Array) -> float:
     out = np.empty(1)
     kernels.root_mean_square(values, out)
     return float(out[0])
+
+
+def movement(now: Array, before: Array) -> Array:
+    """Return how far each of some plain tensors of one size has moved, a row each: ``float64``.
+
+    That is the root mean square of its sample's change. 0 of what are no floats, or not finite.
+    """
+    if dtype_name(now.dtype) not in LOSSY_DTYPES:
+        return np.zeros(len(now))
+    places = positions(now.shape[1])
+    with np.errstate(invalid="ignore", over="ignore"):
+        rows = [values[:, places].astype(np.float64, order="C") for values in (now, before)]
+        moved: Array = np.sqrt(np.square(rows[0] - rows[1]).mean(axis=1))
+    moved[~(moved <= LARGEST)] = 0
+    return moved
 
 
 def residuals(track: Array, unit: float, now: Array, before: Array) -> tuple[float, float, float]:

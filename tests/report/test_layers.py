@@ -12,11 +12,11 @@ from reported import Layers, save_run
 import lcstore
 import lcstore.report.gather as gathering
 from lcstore.report import layers as looked
+from lcstore.report.course import Course
 from lcstore.report.gather import gather
 from lcstore.report.layers import at_rest
 from lcstore.report.leap import leap_of
 from lcstore.report.note import Note, shared
-from lcstore.report.notes import Course
 from lcstore.report.notes import notes_of as notes_on
 from lcstore.report.page import page_of
 from lcstore.report.words import verdict
