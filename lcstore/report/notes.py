@@ -66,11 +66,14 @@ class _Usual(NamedTuple):
         Two thirds move no further than `most`, and no less than `least`; 1 where there are too few to tell.
     beside
         What is added where a tensor does something beside them; "" where there are too few.
+    hardly
+        How small a part of what a tensor used to move by is hardly any, if it lasts and beside them.
     """
 
     most: Array
     least: Array
     beside: str
+    hardly: float = _HARDLY
 
 
 def _usual(movement: Array) -> _Usual:
@@ -116,11 +119,12 @@ def _note_of_kept(course: Course, row: int, usual: _Usual) -> Note | None:
     """Return what is to be said of a tensor that all states keep bit for bit, as biases and statistics.
 
     Buffers rest from the beginning, and statistics go on as rates fall: so it has to do something both by
-    itself and beside the weights, or have begun to by itself.
+    itself and beside the weights, or have begun to by itself. Biases come down to a fifteenth as they train.
     """
     if (course.movement[row] > 0).sum() < _LEAST:
         return None
-    both = usual._replace(most=np.maximum(usual.most, 1), least=np.minimum(usual.least, 1))
+    most, least = np.maximum(usual.most, 1), np.minimum(usual.least, 1)
+    both = usual._replace(most=most, least=least, hardly=_LITTLE)
     said = _rest(course, row, both) or _moves(course, row, both)
     return said or _further(_beside(course, row, usual.most), usual.beside, _FAR / 2)
 
@@ -135,7 +139,7 @@ def _rest(course: Course, row: int, usual: _Usual) -> Note | None:
         return Note("has never moved")
     last = int(known[-rest - 1])
     since = f"since step {course.steps[last]}"
-    fades = _asleep(course, row, usual, 2) or _less(_beside(course, row, usual.least), usual.beside, 2)
+    fades = _asleep(course, row, usual, 2) or _less(_beside(course, row, usual.least), usual, 2)
     if fades:
         return fades + Note(f", and is not seen to {since}")
     return Note(f"is not seen to move {since}", steps=(course.steps[last + 1],))
@@ -153,7 +157,7 @@ def _asleep(course: Course, row: int, usual: _Usual, least: int) -> Note | None:
     # Where most others go on, it began to sleep when it first stayed behind them.
     beside, began = _beside(course, row, usual.least), alone.places[_begins(little)]
     parts = beside.parts / np.quantile(beside.parts[beside.places < began], 1 - _USED_TO)
-    behind = parts <= _limit(parts, usual.beside)
+    behind = parts <= _limit(parts, usual)
     if behind[-1] and beside.places[_begins(behind)] < began:
         return _hardly(beside.since(behind), usual.beside, beside.falls(behind))
     return _hardly(change)
@@ -279,7 +283,7 @@ def _moves(course: Course, row: int, usual: _Usual) -> Note | None:
     if asleep := _asleep(course, row, usual, _AT_REST):
         return asleep
     known = course.movement[row][np.isfinite(course.movement[row])]
-    further, less = _beside(course, row, usual.most), _less(_beside(course, row, usual.least), usual.beside)
+    further, less = _beside(course, row, usual.most), _less(_beside(course, row, usual.least), usual)
     if not known.size or not known[-1]:
         return less
     said = _further(further, usual.beside) or less
@@ -307,13 +311,13 @@ def _further(beside: _Beside, the_others: str, least: float = 0.0) -> Note | Non
     return said + Note(f"{the_others}, and further since step {change.step}", steps=(change.step,))
 
 
-def _less(beside: _Beside, the_others: str, least: int = 1) -> Note | None:
+def _less(beside: _Beside, usual: _Usual, least: int = 1) -> Note | None:
     """Return that a tensor moves less, or stays behind as the others move further; None where it does not.
 
     It has to do so the last `least` times that it moves.
     """
     parts = beside.parts_of(1 - _USED_TO)
-    limit = _limit(parts, the_others)
+    limit = _limit(parts, usual)
     if not parts.size or (parts[-least:] > limit).any():
         return None
     little = parts <= limit
@@ -322,7 +326,7 @@ def _less(beside: _Beside, the_others: str, least: int = 1) -> Note | None:
         return None
     if began.at_once > 1 / _MORE and (began.own > 1 / _MORE or began.others >= 1 / _LITTLE):
         return beside.it_is_others(began, "stays behind while most layers move further")
-    return _hardly(change, the_others, beside.falls(little))
+    return _hardly(change, usual.beside, beside.falls(little))
 
 
 def _leapt(beside: _Beside, movement: Array, the_others: str) -> Note | None:
@@ -349,10 +353,10 @@ def _far(parts: Array, the_others: str) -> float:
     return _FAR / 2 if the_others and burst else _FAR
 
 
-def _limit(parts: Array, the_others: str) -> float:
+def _limit(parts: Array, usual: _Usual) -> float:
     """Return how small a part of what it used to move by is hardly any."""
-    lasts = (parts[-_AT_REST:] <= _HARDLY).all()
-    return _HARDLY if the_others and lasts else _LITTLE
+    lasts = (parts[-_AT_REST:] <= usual.hardly).all()
+    return usual.hardly if usual.beside and lasts else _LITTLE
 
 
 def _hardly(change: _Change, the_others: str = "", falls: tuple[int, int] | None = None) -> Note:

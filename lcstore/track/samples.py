@@ -100,14 +100,16 @@ def movement(now: Array, before: Array) -> Array:
 
     That is the root mean square of its sample's change. 0 of what are no floats, or not finite.
     """
+    count, size = now.shape
     if dtype_name(now.dtype) not in LOSSY_DTYPES:
-        return np.zeros(len(now))
-    places = positions(now.shape[1])
+        return np.zeros(count)
+    if size > LEAST:
+        now, before = now[:, positions(size)], before[:, positions(size)]
     with np.errstate(invalid="ignore", over="ignore"):
-        rows = [values[:, places].astype(np.float64, order="C") for values in (now, before)]
-        moved: Array = np.sqrt(np.square(rows[0] - rows[1]).mean(axis=1))
-    moved[~(moved <= LARGEST)] = 0
-    return moved
+        change = now.astype(np.float64, order="C")
+        change -= before
+        moved: Array = np.sqrt(np.add.reduce(change * change, axis=1) / change.shape[1])
+    return np.where(moved <= LARGEST, moved, 0)
 
 
 def residuals(track: Array, unit: float, now: Array, before: Array) -> tuple[float, float, float]:

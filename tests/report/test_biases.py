@@ -70,7 +70,7 @@ def test_a_bias_that_explodes_as_rates_fall_is_told():
 
 
 def test_a_bias_that_fades_is_told():
-    report = report_of(lambda factor, _: factor.update({BIASES[1]: 0.01}))
+    report = report_of(lambda factor, _: factor.update({BIASES[1]: 0.015}))
     (note,) = report.tensors.notes
     assert note.names == (f"model/{BIASES[1]}",)
     assert note.text.startswith("hardly moves any more since step 140: ")
@@ -91,5 +91,7 @@ def test_of_what_goes_its_own_way_nothing_is_told():
         factor |= {"history": 1e4, "few": 1e4}
 
     assert report_of(falls).tensors.notable == []
+    # So far they come down as they train: of a small convolutional network in which nothing died.
+    assert report_of(lambda factor, _: factor.update({BIASES[1]: 0.06})).tensors.notable == []
     assert report_of(lambda *_: None).tensors.notable == []
     assert report_of(lambda factor, _: factor.update({BIASES[2]: 40.0}), "lossless").tensors.notable == []
