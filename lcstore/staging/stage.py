@@ -25,6 +25,8 @@ from lcstore.state.tree import FlatState, flatten
 #: Bytes that one thread copies at a time, and shares from which more threads than one are worth it.
 _SHARE: Final = 4 << 20
 _WORTH_THREADS: Final = 3
+#: A tensor of fewer bytes is copied at once: to hand it to torch or to a thread takes longer than the copy.
+_TINY: Final = 1 << 15
 #: Where to copy, and what.
 Pair: TypeAlias = tuple[Array, Array]
 
@@ -68,7 +70,10 @@ class Buffers:
             old = self._held.get(name)
             fits = old is not None and (old.size, old.dtype) == (array.size, array.dtype)
             held[name] = old if old is not None and fits else np.empty_like(array)
-            pairs[by_torch and host.framework == "torch"].append((held[name], array))
+            if array.nbytes < _TINY:
+                held[name][:] = array
+            else:
+                pairs[by_torch and host.framework == "torch"].append((held[name], array))
         self._held = held
         _copy_by_torch(pairs[True])
         jobs = [partial(_copy_each, some) for some in _shares(pairs[False])]

@@ -62,8 +62,9 @@ class HostArray:
 
 def defined(module: str, name: str) -> Any:
     """Return what a module defines under a name; None where it is not imported, or only in part."""
+    found = sys.modules.get(module)
     # Not by getattr: a module may import or warn when it is asked for what it has not.
-    return getattr(sys.modules.get(module), "__dict__", {}).get(name)
+    return None if found is None else getattr(found, "__dict__", {}).get(name)
 
 
 #: Classes whose values are not all that they hold, by module.
@@ -147,10 +148,9 @@ def memory_of(obj: Any) -> Hashable:
     if isinstance(obj, np.ndarray):
         at = obj.__array_interface__["data"][0] if obj.size else 0
         return (at, obj.shape, obj.strides, obj.dtype) if at else None
-    if isinstance(obj, np.generic) or is_instance(obj, "jax", "Array"):
-        return None
     if not is_instance(obj, "torch", "Tensor"):
-        return id(obj)
+        is_value = isinstance(obj, np.generic) or is_instance(obj, "jax", "Array")
+        return None if is_value else id(obj)
     try:
         at = obj.data_ptr() if obj.numel() else 0
     except Exception:  # kinds of tensors that have no memory of their own say so in many ways

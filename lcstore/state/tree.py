@@ -152,6 +152,8 @@ class _Flattener:
             check(self.count, MAX_TENSORS, "number of values in the state")
         if type(obj) is np.ndarray:  # first, as states hold more of these than of anything else
             return self.tensor(obj, path)
+        if is_instance(obj, "torch", "Tensor"):  # and of these
+            return self.made(obj, path) if is_made(obj) else self.tensor(obj, path)
         if is_leaf(obj):
             self.flat.leaves.append(obj)
             if path and path[-1] == "count":
@@ -159,8 +161,6 @@ class _Flattener:
             return LEAF
         if is_variable(obj):
             return self.take(value_of(obj), path)
-        if is_made(obj):
-            return self.made(obj, path)
         if is_array(obj):
             return self.tensor(obj, path)
         return self.container(obj, path)

@@ -95,6 +95,30 @@ def test_tensors_of_torch_are_copied_bit_for_bit():
         given["large"].view(torch.int32).add_(1 << 29)
 
 
+def test_small_tensors_of_torch_are_copied_at_once_and_keep_every_bit(monkeypatch):
+    torch = pytest.importorskip("torch")
+    handed = []
+    monkeypatch.setattr("lcstore.staging.stage._copy_by_torch", handed.extend)
+    buffers = Buffers()
+    # One name after another kind of tensor: what was held for the one before is not what the next gets.
+    for tensor in (
+        torch.arange(6.0).reshape(2, 3).T,
+        torch.tensor([float("nan"), -0.0], dtype=torch.bfloat16),
+        torch.tensor([1, -2], dtype=torch.int16),
+        np.array([1.5, -0.0], np.float16),
+        torch.tensor(True),
+        torch.zeros(0, 3),
+    ):
+        wanted = np.array(stage(0, {"a": tensor}, copy=False).arrays[0])
+        staged = stage(0, {"a": tensor}, buffers=buffers)
+        tensor[...] = 0
+        (got,) = staged.arrays
+        assert got.dtype == wanted.dtype
+        assert got.tobytes() == wanted.tobytes()
+        assert staged.flat.tensors[0][1].array.shape == tuple(tensor.shape)
+    assert not handed
+
+
 def test_an_edge_that_is_written_and_not_committed_is_unseen_and_undone(store):
     writer = store._writer
     before = {name: pool.copy() for name, pool in writer.track.pools.items()}
