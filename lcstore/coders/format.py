@@ -38,8 +38,14 @@ KINDS: Final = 6
 GAPS: Final = 7
 #: The coders that have a code table and streams.
 CODED: Final = (PACK, RUNS, WIDE)
+#: Of these, those with escapes in a side stream: signs of levels may be relative.
+NARROW: Final = (PACK, RUNS)
 #: Those whose payload is made of other frames.
 COMPOSITE: Final = (PLANES, KINDS, GAPS)
+
+# Features that a frame may need, a bit each.
+#: Signs of levels are relative to that of the level before in the segment, zeros left out.
+RELATIVE: Final = 1
 
 #: (bits per level, levels per symbol) of the pack coder.
 PACKINGS: Final = ((2, 4), (3, 2), (4, 2), (8, 1))

@@ -33,6 +33,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("bitkernels.pack.any_level", "int8[::1]"),
     ("bitkernels.huffman.histogram", "uint8[::1], int64[::1]"),
+    ("bitkernels.relative.to_relative", "int8[::1], int64[::1], int64"),
     ("bitkernels.pack.count_symbols", "int8[::1], int64, int64, int64[::1]"),
     ("bitkernels.huffman.code_lengths", "int64[::1], uint8[::1]"),
     ("bitkernels.huffman.assign_codes", "uint8[::1], uint32[::1]"),
@@ -94,6 +95,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
         "bitkernels.escapes.decode_escapes",
         "uint64[::1], int64, uint16[:, ::1], int8[::1], int64, int64, int64[::1], int64[::1]",
     ),
+    ("bitkernels.relative.from_relative", "int8[::1], int64[::1], int64[::1], int64"),
     ("kernels.factored.factored_values", "int64[::1], int64, int64[::1], int16[::1], int64, int32[::1]"),
     (
         "kernels.adding.add_frames",

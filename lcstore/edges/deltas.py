@@ -118,7 +118,15 @@ class Deltas:
             decode.tables_of(frame, frame.table, (table[k], sizes[k]))
             per, least = 0 if tokens else frame.per, decode.least_escaped(frame)
             here = frame.count, 8 * ends[k], directory, frame.streams + 1
-            self._told[k] = *here, per, least, scale, 1 << frame.block, delta.sign
+            self._told[k] = (
+                *here,
+                per,
+                least,
+                scale,
+                1 << frame.block,
+                delta.sign,
+                frame.features & f.RELATIVE,
+            )
             directory, scale = directory + frame.directory.size, scale + delta.scales.size
 
     def run(self, low: int, track: Array) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from lcstore.arrays import Array
 from lcstore.bitkernels import bits, pack, runs, wide
 from lcstore.bitkernels.escapes import decode_escapes
+from lcstore.bitkernels.relative import from_relative
 from lcstore.coders import format as f
 from lcstore.coders.tables import CodeTable
 from lcstore.errors import CorruptionError
@@ -176,6 +177,8 @@ def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
         _check(into(words, at, directory, *tables, levels, segment), start)
         found = decode_escapes(words, at, directory, levels, segment, least, places, values)
         _check(found, start)
+        if frame.features & f.RELATIVE:
+            from_relative(levels, places[:found], values[:found], segment)
         return Span(start, levels, places[:found], values[:found])
 
     return decode

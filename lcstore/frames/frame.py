@@ -48,6 +48,7 @@ class Frame:
     directory: Array
     payload: memoryview
     proved: bool = False
+    features: int = 0
 
     @property
     def blocks(self) -> int:
@@ -116,7 +117,7 @@ def frame_pieces(coded: Coded, payload_crc: int | None = None, **about: Unpack[A
     header = f.HEADER.pack(
         *(f.MAGIC, f.VERSION, 0, about["count"], dtype, about["quantizer"]),
         *(coded.coder, coded.bits, coded.per, coded.streams, about.get("block", f.BLOCK), coded.segment),
-        *(about.get("parameter", 0), 0, 0),
+        *(about.get("parameter", 0), 0, coded.features),
         *(len(scales), len(coded.table), len(coded.directory), nbytes),
     )
     before = [header[f.CHECKED_FROM :], scales, coded.table, coded.directory]
@@ -181,7 +182,7 @@ def parse_frame(
         raise CorruptionError(f"the frame says {size} bytes, there are {len(view)}")
     if not proved and checksum([view[f.CHECKED_FROM :]]) != crc:
         raise CorruptionError("the frame's checksum does not match its bytes")
-    if features:
+    if features & ~f.RELATIVE:
         raise UnsupportedFormatError("the frame needs features that are not known: upgrade lcstore")
     if reserved or dtype_code >= len(f.DTYPES):
         raise UnsupportedFormatError("the frame's header is of a newer lcstore: upgrade lcstore")
@@ -198,6 +199,7 @@ def parse_frame(
         _directory(directory, 8 if coder in f.COMPOSITE else 2),
         payload,
         proved,
+        features,
     )
     _check_shape(frame, table_bytes)
     return frame
@@ -233,6 +235,8 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
         raise UnsupportedFormatError(f"coder {frame.coder} is not known: upgrade lcstore")
     if not f.MIN_BLOCK <= frame.block <= f.WIDE_SEGMENT:
         raise CorruptionError(f"the frame's blocks of 2**{frame.block} elements are not allowed")
+    if frame.features and not (quantized and frame.coder in f.NARROW):
+        raise CorruptionError("the frame's levels cannot have relative signs")
     if frame.coder != f.PACK and (frame.bits, frame.per, frame.streams) != (0, 0, 1):
         raise CorruptionError("the frame's coder takes no packing")
     if frame.segment != (f.WIDE_SEGMENT if frame.coder == f.WIDE else f.SEGMENT):

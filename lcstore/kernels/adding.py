@@ -13,6 +13,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.bitkernels.escapes import decode_escapes
 from lcstore.bitkernels.pack import decode_pack
+from lcstore.bitkernels.relative import from_relative
 from lcstore.bitkernels.runs import SIDE, decode_runs
 from lcstore.compiling.jit import kernel
 from lcstore.compiling.status import OK
@@ -21,8 +22,8 @@ from lcstore.kernels.grid import add_levels
 #: Columns of what `add_frames` is told of each frame: its elements; the first byte of its payload; the place
 #: of its directory, and entries of a segment; levels per symbol, 0 where segments are of tokens; the smallest
 #: magnitude of an escaped level; the place of its scales, and elements per scale (a power of two, as segments
-#: are); 1 to add, -1 to take back.
-COUNT, START, DIRECTORY, ENTRIES, PER, LEAST, SCALES, BLOCK, SIGN = COLUMNS = tuple(range(9))
+#: are); 1 to add, -1 to take back; whether signs of levels are relative.
+COUNT, START, DIRECTORY, ENTRIES, PER, LEAST, SCALES, BLOCK, SIGN, RELATIVE = COLUMNS = tuple(range(10))
 
 
 @kernel(inline=True)
@@ -31,7 +32,7 @@ def _add_segments(
 ) -> Any:
     """Decode segments onto the levels that wait (or be the first), and what is escaped onto the track."""
     joined, moves, symbols, sizes = tables
-    per, segment, least, block, sign = how
+    per, segment, least, block, sign, relative = how
     (levels, places, values), (sums, first, track) = room, onto
     side = 1 if per else SIDE
     for s in range(0, directory.shape[0], side):
@@ -47,6 +48,8 @@ def _add_segments(
         found = decode_escapes(words, start, rows, some, segment, least, places, values)
         if found < 0:
             return found
+        if relative:
+            from_relative(some, places[:found], values[:found], segment)
         if not first:
             for i in range(some.size):
                 whole[i] = np.int8(whole[i] + some[i])
@@ -85,7 +88,7 @@ def add_frames(
     words
         ``uint64``: payloads, each with its padding.
     frames
-        ``int64[k, 9]``; see `COLUMNS`.
+        ``int64[k, 10]``; see `COLUMNS`.
     directories, scales
         ``uint16`` and ``int16``: those of all frames.
     joined, moves, symbols, sizes
@@ -125,7 +128,7 @@ def add_frames(
         left -= least - 1
         directory = directories[at:behind].reshape(-1, entries)
         tables = joined[k], moves[k], symbols[k], sizes[k]
-        how = frames[k, PER], segment, least, step, turn
+        how = frames[k, PER], segment, least, step, turn, frames[k, RELATIVE]
         onto = sums[:some], first, track[:some]
         if _add_segments(words, start, directory, tables, how, room, scales[scale:], onto) != OK:
             return int(k)

@@ -194,6 +194,11 @@ FRAMES = {
     "a bad coder": ZERO.but(coder=8),
     "a reserved byte": ZERO.but(reserved=1),
     "an unknown feature": ZERO.but(features=1 << 15),
+    "relative signs of zeros": ZERO.but(features=f.RELATIVE),
+    "relative signs of the wide coder": WIDE.but(features=f.RELATIVE),
+    "relative signs of bytes": BYTES.but(features=f.RELATIVE),
+    "relative signs of planes": PLANES.but(features=f.RELATIVE),
+    "relative signs and an unknown feature": RUNS.but(features=f.RELATIVE | 2),
     "a later version": ZERO.but(version=1),
     "another magic": ZERO.but(magic=b"LCG"),
     # sections

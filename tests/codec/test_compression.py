@@ -47,6 +47,19 @@ def test_levels_take_little_more_than_their_entropy(kind, spread):
         assert bits_per_level(encode_any(levels), levels.size) <= 1.05 * least
 
 
+@pytest.mark.parametrize("spread", [0.15, 0.35, 0.9, 6.0])
+@pytest.mark.parametrize("agreeing", [0.75, 0.9])
+def test_signs_that_agree_with_the_one_before_take_less_than_a_bit_each(spread, agreeing):
+    """As in layers behind a ReLU, a row of which moves one way."""
+    levels = draw("normal", spread)
+    used = np.flatnonzero(levels)
+    flips = np.random.default_rng(8).random(used.size) > agreeing
+    levels[used] = np.abs(levels[used]) * np.where(np.cumsum(flips) % 2, -1, 1)
+    of_signs = -(agreeing * np.log2(agreeing) + (1 - agreeing) * np.log2(1 - agreeing))
+    least = entropy(np.abs(levels)) + of_signs * used.size / levels.size
+    assert bits_per_level(encode_any(levels), levels.size) <= 1.05 * least
+
+
 @pytest.mark.parametrize("spread", [4, 10, 30, 1000, 1e6])
 def test_fine_levels_take_little_more_than_their_entropy(spread):
     levels = draw("normal", spread)

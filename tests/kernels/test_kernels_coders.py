@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from lcstore.bitkernels import escapes as escapes_of
 from lcstore.bitkernels import huffman, pack, runs, wide
+from lcstore.bitkernels.relative import from_relative, to_relative
 from lcstore.coders.small import narrow_levels
-from lcstore.compiling.status import LENGTH, SPACE, SYMBOL, TABLE
+from lcstore.compiling.status import LENGTH, OK, SPACE, SYMBOL, TABLE
 from lcstore.kernels import adding
 
 PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
@@ -71,12 +72,12 @@ def frames_of(frames, segment, size):
     """Give what `add_frames` takes of frames, each given as what its parts are."""
     told, words, directories, scales = [], [], [], []
     tables = [np.zeros((len(frames), 4096, *more), kind) for more, kind in TABLES]
-    for k, (coded_words, directory, coded, least, some, block, sign) in enumerate(frames):
+    for k, (coded_words, directory, coded, least, some, block, sign, relative) in enumerate(frames):
         per = coded[2] if len(coded) == 3 else 0
         for table, filled in zip(tables[:2] if per else tables[2:], coded[:2], strict=True):
             table[k] = filled
         here = size, 8 * sum(map(len, words)), sum(map(len, directories)), directory.shape[1]
-        told.append((*here, per, least, sum(map(len, scales)), block, sign))
+        told.append((*here, per, least, sum(map(len, scales)), block, sign, relative))
         words.append(coded_words)
         directories.append(directory.reshape(-1))
         scales.append(some)
@@ -99,9 +100,13 @@ def comes_onto_a_track(words, directory, coded, segment, least, levels, sign):
     kinds = [(some, 8, sign)] * 3 + [(other, 8, sign), (some, 8, sign), (other[: -(-blocks // 4)], 32, -sign)]
     times = rng.integers(0, 7)
     wanted = track
-    for scales, block, turn in kinds[:times]:
-        wanted = twins.add_levels(levels, none, none, scales, block, turn, wanted)
-    frames = [(words, directory, coded, least, *kind) for kind in kinds[:times]]
+    relative = rng.integers(0, 2, times)
+    meant = levels, np.array(twins.from_relative(levels.tolist(), segment), levels.dtype)
+    for (scales, block, turn), signs in zip(kinds, relative, strict=False):
+        wanted = twins.add_levels(meant[signs], none, none, scales, block, turn, wanted)
+    frames = [
+        (words, directory, coded, least, *kind, signs) for kind, signs in zip(kinds, relative, strict=False)
+    ]
     if not frames:
         return
     told = frames_of(frames, segment, levels.size)
@@ -113,6 +118,24 @@ def comes_onto_a_track(words, directory, coded, segment, least, levels, sign):
         assert adding.add_frames(low, *told, sums[:step], onto) == times
     np.testing.assert_array_equal(found, [*wanted, *[7] * 5])
     assert (sums[step:] == 99).all()
+
+
+@given(st.lists(st.integers(-5, 5) | st.integers(-300, 300), max_size=90), st.sampled_from([8, 64]))
+def test_relative_signs_are_their_twin_and_come_back(levels, segment):
+    far = [level for level in levels if abs(level) > 127]
+    narrow = np.array([-128 if abs(level) > 127 else level for level in levels], np.int8)
+    places, escapes = np.flatnonzero(narrow == -128), np.array(far, np.int64)
+    assert to_relative(narrow, escapes, segment) == OK
+    turned = narrow.astype(np.int64)
+    turned[places] = escapes
+    assert turned.tolist() == twins.to_relative(levels, segment)
+    assert twins.from_relative(turned.tolist(), segment) == levels
+    narrow[places] = 0
+    assert from_relative(narrow, places, escapes, segment) == OK
+    assert not narrow[places].any()
+    back = narrow.astype(np.int64)
+    back[places] = escapes
+    assert back.tolist() == levels
 
 
 @given(st.lists(st.integers(-128, 127), max_size=70), st.sampled_from(PACKINGS))

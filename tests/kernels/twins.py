@@ -394,6 +394,26 @@ def encode_runs(levels, escapes, segment, book):
     return payload, np.array(directory, np.uint16).reshape(-1, 2)
 
 
+def to_relative(levels, segment):
+    """Give levels with their signs beside that of the level before, zeros left out."""
+    found, before = [], 1
+    for i, level in enumerate(levels):
+        before = 1 if i % segment == 0 else before
+        found.append(level * before)
+        before = (-1 if level < 0 else 1) if level else before
+    return found
+
+
+def from_relative(levels, segment):
+    """Give what `to_relative` was given."""
+    found, sign = [], 1
+    for i, level in enumerate(levels):
+        sign = 1 if i % segment == 0 else sign
+        found.append(level * sign)
+        sign = -sign if level < 0 else sign
+    return found
+
+
 def wide_symbol(level):
     """Give symbol, extra and its bits: the sign is folded into the lowest bit first."""
     z = 2 * level if level >= 0 else -2 * level - 1
