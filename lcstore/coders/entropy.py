@@ -16,7 +16,7 @@ from lcstore.arrays import Array, Buffer
 from lcstore.bitkernels import huffman, pack, runs, wide
 from lcstore.coders import format as f
 from lcstore.coders.scratch import scratch_array
-from lcstore.coders.signs import GLANCE, Signed, agree
+from lcstore.coders.signs import GLANCE, agree, turned
 from lcstore.coders.small import Small
 from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache, optimal_bits
 
@@ -24,8 +24,6 @@ from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache, optimal_bits
 _PIECES, _PIECE = 64, 1 << 11
 #: Tokens are chosen only where they save this much: they are slower to decode than packed symbols.
 _TOKENS_MUST_SAVE = 0.025
-#: Relative signs must save this much.
-_RELATIVE_MUST_SAVE = 0.02
 #: The wide coder must save this much. It is tried where escapes are this part of the narrow ones' bits ...
 _WIDE_MUST_SAVE, _ESCAPES_WEIGH = 0.015, 0.03
 #: The byte of each level of 4 bits, and the level of 3 bits that it becomes.
@@ -86,27 +84,20 @@ def encode_levels(
     """
     if not pack.any_level(levels):
         return Coded(f.ZERO)
-    ways = [Signed(levels, escapes)]
-    if singles is None and agree(spread_pieces(levels, size=GLANCE)):  # bytes have no signs
-        ways.append(ways[0].turned())
-    trials = [(trial, way) for way in ways for trial in _trials(way, entropy)]
-    for trial, way in sorted(trials, key=lambda tried: tried[0].cost(levels.size)):
+    relative = singles is None and agree(spread_pieces(levels, size=GLANCE))  # bytes have no signs
+    if relative:
+        levels, escapes = turned(levels, escapes)
+    picked = spread_pieces(levels)
+    counts = count_pairs(picked)
+    trials = [*_try_packs(picked, counts, entropy), *_try_runs(picked, counts[0], entropy)]
+    for trial in sorted(trials, key=lambda p: p.cost(levels.size)):
         if trial.per == 1 and singles is not None:
             trial = replace(trial, size=levels.size, counts=singles)
         run = _run_pack if trial.per else _run_runs
-        coded = run(way.levels, way.escapes, trial, cache, room)
+        coded = run(levels, escapes, trial, cache, room)
         if coded is not None:
-            return replace(coded, features=f.RELATIVE) if way.relative else coded
+            return replace(coded, features=f.RELATIVE) if relative else coded
     return None
-
-
-def _trials(way: Signed, entropy: str) -> list[_Trial]:
-    """Try the coders on a sample; relative signs must save something, as they are turned back one by one."""
-    picked = spread_pieces(way.levels)
-    counts = count_pairs(picked)
-    found = [*_try_packs(picked, counts, entropy), *_try_runs(picked, counts[0], entropy)]
-    times = 1 + _RELATIVE_MUST_SAVE * way.relative
-    return [replace(trial, level_bits=times * trial.level_bits) for trial in found]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -10,30 +10,30 @@ from lcstore.arrays import Array
 from lcstore.bitkernels.relative import to_relative
 from lcstore.coders import format as f
 
-#: Relative signs are tried where two neighbours have the same one more often than by chance, by this much.
-_AGREE: Final = 0.1
-#: Whether they do is looked at in pieces of so many levels.
-GLANCE: Final = 1 << 9
-
-
-class Signed(NamedTuple):
-    """Levels and escapes as the narrow coders take them, and whether their signs are relative."""
-
-    levels: Array
-    escapes: Array
-    relative: bool = False
-
-    def turned(self) -> Signed:
-        """Return them with relative signs, in memory of its own."""
-        levels, escapes = self.levels.copy(), self.escapes.astype(np.int64)
-        to_relative(levels, escapes, 1 << f.SEGMENT)
-        return Signed(levels, escapes, relative=True)
+#: Signs are relative where that saves so many bits for each level that is not zero: they are turned back
+#: one by one.
+_MUST_SAVE: Final = 0.1
+#: What it saves is told by pieces of so many levels, with at least so many signs.
+GLANCE, _LEAST = 1 << 9, 64
 
 
 def agree(sample: Array) -> bool:
     """Return whether ``int8`` levels often have the sign of the level before, zeros left out."""
     negative = sample[sample != 0] < 0
-    if negative.size < 2:
+    if negative.size < _LEAST:
         return False
-    share = float(np.mean(negative))
-    return float(np.mean(negative[1:] == negative[:-1])) > share**2 + (1 - share) ** 2 + _AGREE
+    alone, beside = _bits(np.mean(negative)), _bits(np.mean(negative[1:] != negative[:-1]))
+    return beside < alone - _MUST_SAVE
+
+
+def turned(levels: Array, escapes: Array) -> tuple[Array, Array]:
+    """Return levels and escapes, as the narrow coders take them, with relative signs, in other memory."""
+    levels, escapes = levels.copy(), escapes.copy()
+    to_relative(levels, escapes, 1 << f.SEGMENT)
+    return levels, escapes
+
+
+def _bits(share: np.floating) -> float:
+    """Return what it takes to say which of two something is, given the share of one of them."""
+    shares = np.clip([share, 1 - share], 1e-9, 1)
+    return float(-(shares @ np.log2(shares)))

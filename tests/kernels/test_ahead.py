@@ -29,6 +29,7 @@ RUN = textwrap.dedent(
             moved = rng.standard_normal(weight.shape, np.float32) * np.float32(1e-3)
             weight += moved**3 * np.float32(1e6) if i == 3 else moved  # mostly zeros, and others
             first = rng.standard_normal(weight.shape, np.float32) * np.float32(1e-3)
+            first[::2], first[1::2] = np.abs(first[::2]), -np.abs(first[1::2])  # rows have signs
             first[rng.random(weight.shape) < 0.1] = 0  # as of nets with ReLU
             moments[i] = {"exp_avg": first, "exp_avg_sq": np.square(first), "step": step}
         return {"model": {f"{i}.weight": w for i, w in enumerate(weights)}, "optimizer": {"state": moments}}

@@ -213,7 +213,7 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     assert pack.decode_pack(words, 0, directory, *coded, packed, 256) == 0
     room = np.zeros(300, np.int64)
     assert escapes_of.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
-    scales = np.arange(38, dtype=np.int16), 8, 1
+    scales = np.arange(38, dtype=np.int16), 8, 1, 0
     for j in range(5):
         wrong = directory.copy()
         wrong[0, j] += 1
