@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.bitkernels.relative import to_relative
 from lcstore.coders import format as f
 
-#: Signs are relative where that saves so many bits for each level that is not zero: they are turned back
-#: one by one.
-_MUST_SAVE: Final = 0.1
+#: Signs are relative where that saves so many bits for each level that is not zero, and this part of what
+#: all levels take: they are turned back one by one.
+_MUST_SAVE, _OF_ALL = 0.1, 0.015
 #: What it saves is told by pieces of so many levels, with at least so many signs.
 GLANCE, _LEAST = 1 << 9, 64
 
@@ -22,8 +20,12 @@ def agree(sample: Array) -> bool:
     negative = sample[sample != 0] < 0
     if negative.size < _LEAST:
         return False
-    alone, beside = _bits(np.mean(negative)), _bits(np.mean(negative[1:] != negative[:-1]))
-    return beside < alone - _MUST_SAVE
+    saved = _bits(np.mean(negative)) - _bits(np.mean(negative[1:] != negative[:-1]))
+    if saved < _MUST_SAVE:
+        return False
+    counts = np.bincount(sample.view(np.uint8))
+    used = counts[counts > 0]
+    return bool(saved * negative.size > _OF_ALL * float(used @ np.log2(sample.size / used)))
 
 
 def turned(levels: Array, escapes: Array) -> tuple[Array, Array]:
