@@ -132,10 +132,7 @@ class Looker:
 class Batch:
     """Objects to be looked at together, and all that has to be known of them: it can be sent to a worker.
 
-    Attributes
-    ----------
-    proved
-        The edges whose digests are wanted.
+    Of the edges in `proved`, the digests are wanted.
     """
 
     backend: Backend

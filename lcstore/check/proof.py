@@ -20,13 +20,7 @@ from lcstore.index.links import Link
 
 
 class Sums:
-    """Digests of what an edge holds of each tensor, while its chunks are decoded. Thread-safe.
-
-    Parameters
-    ----------
-    link
-        The edge.
-    """
+    """Digests of what an edge holds of each tensor, while its chunks are decoded. Thread-safe."""
 
     def __init__(self, link: Link) -> None:
         self.link = link

@@ -154,12 +154,7 @@ class _Stack(NamedTuple):
 class _Levels:
     """Levels as the narrow coders take them: all of them at full width would be as large as the values.
 
-    Attributes
-    ----------
-    room
-        Memory for them.
-    found
-        Levels that are large.
+    Large ones are in `found`; `room` is memory for all.
     """
 
     def __init__(self, size: int, step_size: int, even: bool, most: int | None = None) -> None:

@@ -42,15 +42,7 @@ class Span(NamedTuple):
 
 
 class Decoded:
-    """The values of one state, chunk by chunk. Thread-safe.
-
-    Parameters
-    ----------
-    snapshot
-        The state.
-    cache
-        Holds what was decoded, of this and of other states.
-    """
+    """The values of one state, chunk by chunk. Thread-safe. The cache holds those of other states, too."""
 
     def __init__(self, snapshot: Snapshot, cache: ChunkCache[Where]) -> None:
         self.snapshot = snapshot

@@ -94,15 +94,7 @@ class Elements:
 
 
 class File:
-    """A file of segments, none of which is there before it is read. Thread-safe.
-
-    Parameters
-    ----------
-    segments
-        One behind the other.
-    source
-        What decodes the tensors in it, if there are any.
-    """
+    """A file of segments, none of which is there before it is read. Thread-safe."""
 
     def __init__(self, segments: Iterable[Segment], source: Decoded | None = None) -> None:
         self._segments: Sequence[Segment] = [segment for segment in segments if segment.nbytes]

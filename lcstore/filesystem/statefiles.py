@@ -24,15 +24,7 @@ _METADATA: Final = "__metadata__"
 
 
 class StateFolder(LazyFolder):
-    """The folder of one state.
-
-    Parameters
-    ----------
-    snapshot
-        The state.
-    cache
-        Holds what was decoded.
-    """
+    """The folder of one state."""
 
     def __init__(self, snapshot: Snapshot, cache: ChunkCache[Where]) -> None:
         super().__init__(self._files)

@@ -86,11 +86,6 @@ class ZarrGroup(Mapping[str, Entry]):
     """A group, as the folder of its metadata and of what lies in it.
 
     It tells the metadata of all that is below it, so that who opens it asks for none of that one by one.
-
-    Parameters
-    ----------
-    nodes, attributes
-        Arrays and groups by name, and what is said of the group.
     """
 
     def __init__(self, nodes: Mapping[str, ZarrArray | ZarrGroup], attributes: Mapping[str, Any]) -> None:
@@ -121,10 +116,7 @@ class ZarrGroup(Mapping[str, Entry]):
 def state_hierarchy(source: Decoded, named: Mapping[Name, int]) -> Folder:
     """Return the tensors of a state as arrays, in groups as they are nested in the state.
 
-    Parameters
-    ----------
-    source, named
-        The state, and the places of tensors among `Layout.wholes` by name.
+    `named`: places among `Layout.wholes`, by name.
     """
     top = nested((quoted(name), tensor_array(source, name, whole)) for name, whole in named.items())
     record = source.node.record

@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 class FolderStore(Store):
-    """A Zarr hierarchy that is a folder. It pickles as what makes the folder.
-
-    Parameters
-    ----------
-    make, arguments
-        What makes the folder.
-    """
+    """A Zarr hierarchy that is a folder. It pickles as what makes the folder."""
 
     supports_writes = False
     supports_deletes = False

@@ -13,13 +13,7 @@ _log: Final = logging.getLogger("lcstore")
 
 
 class Jobs(Awaited):
-    """Does jobs in the order in which they come, and keeps the first failure until somebody hears of it.
-
-    Parameters
-    ----------
-    background
-        Whether they are done in a thread.
-    """
+    """Does jobs in their order, in a thread if `background`; keeps a first failure until it is told."""
 
     def __init__(self, *, background: bool) -> None:
         self._pool = Workers(1, "lcstore-lightning") if background else None

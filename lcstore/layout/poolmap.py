@@ -89,15 +89,7 @@ class PieceColumns:
 
 
 class Places(NamedTuple):
-    """Where the tensors of a layout lie: ``int64``, per tensor.
-
-    Attributes
-    ----------
-    pool
-        Which pool of the layout, by its place among them.
-    offset, size
-        In elements.
-    """
+    """Where the tensors of a layout lie: ``int64``, per tensor; in elements, and pools by their places."""
 
     pool: Array
     offset: Array
@@ -127,15 +119,7 @@ class Places(NamedTuple):
 
 
 class PoolMap:
-    """The tensors of one pool in the order of their offsets, those of size zero left out.
-
-    Parameters
-    ----------
-    pool
-        The pool.
-    lies
-        Its tensors, as pieces of the pool.
-    """
+    """The tensors of one pool in the order of their offsets, those of size zero left out."""
 
     def __init__(self, pool: PoolSpec, lies: PieceColumns) -> None:
         self.pool = pool

@@ -20,13 +20,6 @@ def broken_states(contents: Contents, layout: Callable[[str], Layout]) -> dict[s
 
     The graph of `contents` is left with the edges condemned that lack something, or lead to a state that was
     let go of and whose layout is lost.
-
-    Parameters
-    ----------
-    contents
-        The store.
-    layout
-        Gives a layout by its digest.
     """
     impassable = contents.impassable
     avoid(contents, {contents.own[node] for node in impassable}, whole=True)

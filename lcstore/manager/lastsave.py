@@ -17,13 +17,7 @@ _EXACT_TAKES: Final = 4.0
 
 
 class LastSave:
-    """What saves of a loop took, and a resume.
-
-    Parameters
-    ----------
-    grace
-        Seconds from a notice on until the machine is gone.
-    """
+    """What saves of a loop took, and a resume. Its grace: seconds from a notice on until the machine goes."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace

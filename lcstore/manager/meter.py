@@ -34,13 +34,7 @@ class _Save:
 
 
 class Meter:
-    """Measures a loop that gives control away at the end of a step, and gets it back.
-
-    Parameters
-    ----------
-    clock
-        Returns seconds.
-    """
+    """Measures a loop, in seconds of a clock, that gives control away after a step and gets it back."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock

@@ -25,15 +25,7 @@ _BETWEEN: Final = 1 / 8
 
 
 class Tending:
-    """Tends a store in a thread.
-
-    Parameters
-    ----------
-    opened
-        Opens a handle of the store.
-    keep
-        What is kept.
-    """
+    """Tends a store in a thread."""
 
     def __init__(self, opened: Callable[[], Store], keep: Retention) -> None:
         self._opened = opened

@@ -22,14 +22,9 @@ _SMALL: Final = 8
 
 
 class Nearby:
-    """The values of chunks of which several tensors were asked for one by one. Thread-safe.
+    """The values of chunks, `most` bytes of them, whose tensors were asked for one by one. Thread-safe.
 
     A chunk that had to go for others does not come again.
-
-    Parameters
-    ----------
-    most
-        Bytes that it holds at most.
     """
 
     def __init__(self, most: int = MAX_CHUNK_BYTES) -> None:
@@ -40,15 +35,7 @@ class Nearby:
         self._gone: set[Where] = set()
 
     def value(self, node: Node, tensor: int, read: Callable[[Sequence[int]], dict[int, Array]]) -> Array:
-        """Return the flat values of one tensor, by its place among `Layout.wholes`.
-
-        Parameters
-        ----------
-        node, tensor
-            The state, and what of it.
-        read
-            Gives the values of several.
-        """
+        """Return the flat values of one tensor, by its place among `Layout.wholes`."""
         where = _chunk_of(node, tensor)
         if where is None or not self._is_worth_it(where, tensor):
             return read([tensor])[tensor]

@@ -18,13 +18,7 @@ _Made: TypeAlias = Callable[[], bytes]
 
 
 class Overlay:
-    """Changes that are not made yet. What is below is never written to until `apply`.
-
-    Parameters
-    ----------
-    below
-        Where the store is.
-    """
+    """Changes that are not made yet. What is below is never written to until `apply`."""
 
     def __init__(self, below: Backend) -> None:
         self.below = below

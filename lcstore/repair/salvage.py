@@ -37,20 +37,7 @@ def refuse(problems: dict[str, LcstoreError]) -> None:
 
 
 class Salvage:
-    """Sets the unreadable records of a store aside.
-
-    Parameters
-    ----------
-    backend
-        Where to write.
-    store
-        What there is.
-
-    Attributes
-    ----------
-    actions, lost
-        What was done, and what was lost.
-    """
+    """Sets the unreadable records of a store aside; `actions` and `lost` say what came of it."""
 
     def __init__(self, backend: Overlay, store: Readable) -> None:
         self.backend = backend

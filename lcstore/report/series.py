@@ -171,10 +171,7 @@ class Series:
     def end(self, done: str) -> str:
         """Return what the number is in the end, or with which step it was last given; "" where that is odd.
 
-        Parameters
-        ----------
-        done
-            How it came to be, as "given".
+        `done` says how it came to be, as "given".
         """
         if self.last is None:
             return ""

@@ -57,15 +57,7 @@ _STYLE: Final[dict[str, Any]] = {
 
 
 class Chart:
-    """A chart while it is drawn.
-
-    Attributes
-    ----------
-    axes
-        Where to draw.
-    svg
-        The chart, once it is drawn.
-    """
+    """A chart while it is drawn."""
 
     def __init__(self, axes: Axes) -> None:
         self.axes = axes

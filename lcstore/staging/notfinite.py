@@ -24,13 +24,7 @@ _UNFIT: Final = ", and take that many bytes until two saves after they are finit
 
 @dataclass(frozen=True)
 class NotFinite:
-    """How many values of tensors are NaN or infinite, where some are.
-
-    Attributes
-    ----------
-    weights, moments
-        By the names of tensors.
-    """
+    """How many values of tensors are NaN or infinite, where some are, by name."""
 
     weights: Mapping[Name, int] = field(default_factory=dict)
     moments: Mapping[Name, int] = field(default_factory=dict)

@@ -59,13 +59,7 @@ class RestoreCosts:
 
 
 def restore_costs(compactor: Compactor) -> RestoreCosts:
-    """Return what restoring each state of a store costs.
-
-    Parameters
-    ----------
-    compactor
-        Plans what a compaction would add.
-    """
+    """Return what restoring each state of a store costs."""
     graph = compactor.index.refresh(full=True)
     names = sorted(graph.shown(), key=lambda name: name.order)
     try:

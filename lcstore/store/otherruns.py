@@ -19,13 +19,7 @@ _LOOKS_EACH: Final = 600.0
 
 
 class OtherRuns:
-    """Watches for other runs on behalf of a handle that saves, and tells of them once (`BesideWarning`).
-
-    Parameters
-    ----------
-    index
-        Of the store.
-    """
+    """Watches for other runs on behalf of a handle that saves, and tells of them once (`BesideWarning`)."""
 
     def __init__(self, index: Index) -> None:
         self._url = index.backend.url
@@ -39,15 +33,7 @@ class OtherRuns:
         self._looks_at_rank, self._rank = True, RankOfHandle()
 
     def saved(self, head: NodeName, *, anew: bool) -> None:
-        """Take note of a commit, right after it.
-
-        Parameters
-        ----------
-        head
-            The state that was committed.
-        anew
-            Whether it goes on from no other.
-        """
+        """Take note of a commit, right after it; `anew`: it goes on from no other."""
         self._commits += 1
         self._own.add(head.run_id)
         self._look_at_rank()

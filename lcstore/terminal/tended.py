@@ -192,12 +192,7 @@ def _of_collections(
 def tell_unretired(answer: Answer, tended: Sequence[Tended[UnretireReport]], again: str) -> None:
     """Tell what came back; exit with status 1 where a store failed, or a part came too late.
 
-    Parameters
-    ----------
-    tended
-        What came of each store.
-    again
-        What does it, where it was only shown.
+    Where it was only shown, `again` does it.
     """
 
     def cells(report: UnretireReport) -> tuple[object, ...]:

@@ -27,15 +27,7 @@ Loss = Callable[[Any], float]
 
 
 class Probe:
-    """The user's loss around one state, with its calls counted.
-
-    Attributes
-    ----------
-    evaluations
-        How often the loss was called.
-    exact
-        The loss of the state itself.
-    """
+    """The user's loss around one state, with its calls counted; `exact` is that of the state itself."""
 
     def __init__(self, loss: Loss, state: Any, most: int) -> None:
         self._loss = loss

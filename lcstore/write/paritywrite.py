@@ -40,11 +40,6 @@ class ParityWrite:
 
     The record lists chunks by their places here, so that a parity covers those that were coded one after
     another, and no more than one chunk's length is held for each array.
-
-    Parameters
-    ----------
-    which
-        Of which arrays.
     """
 
     def __init__(self, which: Parity) -> None:

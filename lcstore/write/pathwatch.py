@@ -36,13 +36,7 @@ class _Watched(NamedTuple):
 
 
 class PathWatch:
-    """Looks at the edges on the path to a writer's head, a few at a time, in turns.
-
-    Parameters
-    ----------
-    index
-        The store, as it was listed.
-    """
+    """Looks at the edges on the path to a writer's head, a few at a time, in turns."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -83,13 +77,7 @@ class PathWatch:
         return node in self._to and bool(self._known[self._to[node]].objects)
 
     def damage(self, listing: Listing) -> dict[EdgeRef, str]:
-        """Return edges of the path that readers cannot rely on, each with what is wrong with it.
-
-        Parameters
-        ----------
-        listing
-            Of the condemnations, and of what `folders` returned.
-        """
+        """Return edges of the path that readers cannot rely on, each with what is wrong with it."""
         condemned = condemnations(listing, self._by_id)
         going = {(name.edge, name.scope) for name in condemned}
         hurt = {self._by_id[name.edge] for name in condemned if name.blocks}
