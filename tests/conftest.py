@@ -46,6 +46,17 @@ def _nothing_besides(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Have PyTorch compute on one thread: small models only wait for more of them."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class Run:
     """A pretend training run: every call of `step` moves the weights a little and remakes the moments."""
 

@@ -111,13 +111,9 @@ def trained(name: str) -> Trained:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
+def quick(monkeypatch, one_thread):
     """Have small models on one thread, and nothing compiled, as torchao does with each step."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("policy", BEHIND)

@@ -264,26 +264,24 @@ def test_a_model_of_which_some_layers_have_another_name_is_loaded_by_the_line_th
         assert torch.equal(saved, loaded)
 
 
-def test_names_that_are_here_too_are_not_taken_for_others_beside_a_wrapper():
-    def made(*names):
-        return torch.nn.ModuleDict({name: torch.nn.Linear(4, 4) for name in names})
+def _layers(*names):
+    return torch.nn.ModuleDict({name: torch.nn.Linear(4, 8 if name == "wide" else 4) for name in names})
 
+
+def test_names_that_are_here_too_are_not_taken_for_others_beside_a_wrapper():
     store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
-    store.save(0, {"model": torch.nn.DataParallel(made("a", "b", "c"))})
+    store.save(0, {"model": torch.nn.DataParallel(_layers("a", "b", "c"))})
     with pytest.raises(lcstore.InvalidInputError, match="nothing is saved for") as caught:
-        store.restore_into(0, {"model": made("d", "c", "b")})
+        store.restore_into(0, {"model": _layers("d", "c", "b")})
     assert "may be" not in str(caught.value)
     with pytest.raises(lcstore.InvalidInputError, match=r"'module.a.weight' may be 'd.weight'"):
-        store.restore_into(0, {"model": made("d", "b", "c")})
+        store.restore_into(0, {"model": _layers("d", "b", "c")})
 
 
 def test_what_may_be_of_another_name_is_counted_and_printed_before_it_is_loaded(capsys):
-    def made(*names):
-        return torch.nn.ModuleDict({name: torch.nn.Linear(4, 4) for name in names})
-
     store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
-    store.save(0, {"model": made("q", "k", "v")})
-    model = made("k_proj", "q_proj", "v_proj")
+    store.save(0, {"model": _layers("q", "k", "v")})
+    model = _layers("k_proj", "q_proj", "v_proj")
     with pytest.raises(lcstore.InvalidInputError, match=r"'q.weight' may be .* and 3 more\.") as caught:
         store.restore_into(0, {"model": model})
     (line,) = re.search(r"(saved = .*saved\.values\(\)\)\)\))", str(caught.value)).groups()
@@ -293,24 +291,18 @@ def test_what_may_be_of_another_name_is_counted_and_printed_before_it_is_loaded(
 
 @pytest.mark.parametrize("layers", [("a", "c", "d"), ("wide", "b")])
 def test_layers_that_came_or_went_are_no_layers_of_another_name(layers):
-    def made(*names):
-        return torch.nn.ModuleDict({name: torch.nn.Linear(4, 8 if name == "wide" else 4) for name in names})
-
     store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
-    store.save(0, {"model": made("a", "b")})
+    store.save(0, {"model": _layers("a", "b")})
     with pytest.raises(lcstore.InvalidInputError, match=r"no more: .*strict=False") as caught:
-        store.restore_into(0, {"model": made(*layers)})
+        store.restore_into(0, {"model": _layers(*layers)})
     assert "may be" not in str(caught.value)
 
 
 def test_an_average_of_layers_of_another_name_is_given_no_line_that_would_shift_them():
-    def made(*names):
-        return torch.nn.ModuleDict({name: torch.nn.Linear(4, 4) for name in names})
-
     store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
-    store.save(0, {"ema": torch.optim.swa_utils.AveragedModel(made("a", "b"))})
+    store.save(0, {"ema": torch.optim.swa_utils.AveragedModel(_layers("a", "b"))})
     with pytest.raises(lcstore.InvalidInputError, match="nothing is saved for") as caught:
-        store.restore_into(0, {"ema": made("a", "c")})
+        store.restore_into(0, {"ema": _layers("a", "c")})
     assert "values()" not in str(caught.value)
 
 

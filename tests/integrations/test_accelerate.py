@@ -19,18 +19,13 @@ from accelerate_run import EPOCHS, Numbers, train  # noqa: E402
 
 from lcstore.integrations.accelerate import Batches, parts_of  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 #: 23 samples, two to the batch, two batches to the step.
 EPOCH = 6
 SEEDABLE = {"dataloader_config": accelerate.DataLoaderConfiguration(use_seedable_sampler=True)}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def same_end(first, second, whole):

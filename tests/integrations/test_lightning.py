@@ -22,7 +22,7 @@ from lcstore.integrations.lightning_pointer import Pointer, pointers_beside, rea
 from lcstore.storage.memory import MemoryBackend
 
 pytest.importorskip("lightning")
-pytestmark = [
+pytestmark = [pytest.mark.usefixtures("one_thread")] + [
     pytest.mark.filterwarnings(f"ignore::{kind}:{module}")
     for kind in ("UserWarning", "DeprecationWarning", "FutureWarning")
     for module in ("lightning", "lightning_fabric", "pytorch_lightning", "torch", "torchdata", "torchmetrics")
@@ -31,16 +31,6 @@ pytestmark = [
 LOOP = Path(__file__).with_name("lightning_loop.py")
 #: What its loop imports, and what Lightning imports besides once it trains.
 USING = ("lightning_loop", *programs.TORCH, "lcstore.integrations.lightning_session")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -34,17 +34,12 @@ from lcstore.integrations.trainer_files import state_of, write_folder  # noqa: E
 from lcstore.integrations.transformers import LcstoreCallback  # noqa: E402
 
 #: Small models have too few weights for the names to be looked at, and gain nothing.
-pytestmark = pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 EPOCH = 7
 STEPS = 3 * EPOCH
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,12 @@ def train(manager: CheckpointManager, steps: range, **how) -> list[int]:
     return [step for step in steps if manager.save(step, state(step), **how)]
 
 
+def tended(manager: CheckpointManager) -> None:
+    """Have its rule be carried out, and again with the next save."""
+    manager._tending.finish()
+    manager._tending._next = 0
+
+
 def saved_alone(manager: CheckpointManager, step: int) -> None:
     assert manager.save(step, state(step))
     manager.wait_until_finished()
@@ -461,8 +467,7 @@ def test_what_is_not_kept_is_let_go_of_beside_the_loop():
     with CheckpointManager(backend, every=1, keep="latest:2 | every:10", grace=0) as manager:
         train(manager, range(12))
         manager.wait_until_finished()
-        manager._tending.finish()
-        manager._tending._next = 0
+        tended(manager)
         assert manager.save(12, state(12))
         manager.wait_until_finished()
         manager._tending.finish()
@@ -479,8 +484,7 @@ def test_a_loop_that_diverged_keeps_a_state_to_go_back_to(caplog):
             weight += np.float32(1e-3 if step < 6 else np.nan)
             manager.save(step, {"model": {"fc.weight": weight}})
             manager.wait_until_finished()
-            manager._tending.finish()
-            manager._tending._next = 0
+            tended(manager)
         manager._tending.begin()
         manager._tending.finish()
         assert manager.all_steps() == [5, 9, 10, 11]
@@ -495,8 +499,7 @@ def test_what_a_wrong_rule_let_go_of_can_be_brought_back_for_longer_than_a_minut
     with CheckpointManager(backend, every=1, keep="latest:2") as manager:
         for step in range(12):
             saved_alone(manager, step)
-            manager._tending.finish()
-            manager._tending._next = 0
+            tended(manager)
     with lcstore.open(backend, "r+") as store:
         assert len(store.steps()) < 12
         assert not store.unretire().too_late
@@ -511,8 +514,7 @@ def test_a_process_that_starts_again_leaves_what_the_one_before_let_go_of():
         with CheckpointManager(backend, every=1, keep="latest:2") as manager:
             for step in range(first, first + 8):
                 saved_alone(manager, step)
-                manager._tending.finish()
-                manager._tending._next = 0
+                tended(manager)
     with lcstore.open(backend, "r+") as store:
         # What may be condemned is an array that a merge put another in the place of.
         assert not store.unretire().too_late
@@ -530,8 +532,7 @@ def stored(keep, steps: int) -> tuple[int, int]:
             manager.save(step, {"model": {"weight": weight}})
             if keep and step % 5 == 4:
                 manager.wait_until_finished()
-                manager._tending.finish()
-                manager._tending._next = 0
+                tended(manager)
                 manager._tending.begin()
                 manager._tending.finish()
     with lcstore.open(backend, "r") as store:
@@ -558,8 +559,7 @@ def test_a_metric_that_no_state_has_is_told_in_the_log(metrics, said, caplog):
             manager.save(step, state(step), metrics=metrics)
         for _ in range(2):
             manager.wait_until_finished()
-            manager._tending.finish()
-            manager._tending._next = 0
+            tended(manager)
             manager._tending.begin()
         manager._tending.finish()
         assert manager.all_steps() == ([0, 1, 2, 3] if metrics else [3])

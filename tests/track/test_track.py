@@ -253,18 +253,23 @@ def test_an_unchanged_state_costs_about_nothing_and_its_residual_comes_in():
     assert saver.sizes[-1] == 0
 
 
-def test_error_does_not_grow():
-    rng = np.random.default_rng(8)
-    saver, states = Saver(), walk(rng, (128, 128), np.float32)
+def errors_of(saver, states, saves, first):
+    """Return the errors of saves from the `first` on."""
     errors = []
-    for i in range(120):
+    for i in range(saves):
         draft = saver.draft({"w": next(states)})
         for job in draft.jobs:
             job()
-        if i > 1:
+        if i >= first:
             errors.append(draft.tracking()[0])
         draft.commit()
         saver.edges.append(None)
+    return errors
+
+
+def test_error_does_not_grow():
+    rng = np.random.default_rng(8)
+    errors = errors_of(Saver(), walk(rng, (128, 128), np.float32), 120, 2)
     assert np.mean(errors[-20:]) < 1.15 * np.mean(errors[10:30])
     assert max(errors[5:]) < 1.6
 
@@ -274,16 +279,7 @@ def test_error_does_not_grow():
 )
 def test_presets_keep_their_error(preset, low, high):
     rng = np.random.default_rng(9)
-    saver, states = Saver(PRESETS[preset]), walk(rng, (200, 200), np.float32)
-    errors = []
-    for i in range(30):
-        draft = saver.draft({"w": next(states)})
-        for job in draft.jobs:
-            job()
-        if i > 8:
-            errors.append(draft.tracking()[0])
-        draft.commit()
-        saver.edges.append(None)
+    errors = errors_of(Saver(PRESETS[preset]), walk(rng, (200, 200), np.float32), 30, 9)
     assert low < np.mean(errors) < high
 
 
