@@ -44,12 +44,10 @@ class Page:
     def write(self) -> None:
         """Write the file, bars last."""
         if self.bars:
-            rows = [
-                ["met" if met else "NOT MET", what, value, wanted] for what, value, wanted, met in self.bars
-            ]
-            count = sum(met for *_, met in self.bars)
-            text = f"{count} of {len(self.bars)} are met; the others are where lcstore loses."
-            self.table("Bars", text, ["", "what", "measured", "wanted"], rows)
+            missed = [(what, value, wanted) for what, value, wanted, met in self.bars if not met]
+            text = f"{len(self.bars) - len(missed)} of {len(self.bars)} bars are met."
+            text += " These are not:" * bool(missed)
+            self.table("Bars", text, ["what", "measured", "wanted"], missed)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / f"{self.name}.md").write_text("\n".join(self._parts), encoding="utf-8")
 

@@ -180,7 +180,8 @@ def summary(page: Page, matches: list[dict[str, Any]]) -> None:
         "lcstore tuned to the error of LC-2 and of LC-3: frames against frames, and once more with "
         "everything "
         "that a store adds, which is more than the weights themselves where a model has a few "
-        "thousand of them."
+        "thousand of them. Its bars are of `times fewer`: 2 for LC-2, 1.15 for LC-3, above 1 for SZ3 and, on "
+        "DLRM with every update, for lossless XOR beside lcstore at e <= 0.1."
     )
     page.table("At equal error", text, head, rows)
 
