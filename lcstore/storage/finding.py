@@ -71,8 +71,9 @@ def stores_below(
     most: int | None = None,
     looks: float = math.inf,
     sealed: bool = False,
+    own: Collection[str] | None = None,
 ) -> list[str]:
-    """Return the URLs of the stores at or below a URL, in order.
+    """Return the URLs of the stores at or below a URL, in order; with `own`, of those in its folder alone.
 
     Parameters
     ----------
@@ -87,6 +88,8 @@ def stores_below(
     sealed
         Also return the folders that cannot be looked into, and those with data of several saves and no
         record, as of a copy that was cut off: whoever opens one is told why.
+    own
+        The folders that the store at the URL has itself: they are passed over.
 
     Raises
     ------
@@ -98,44 +101,13 @@ def stores_below(
     if "::" in url:
         return []  # a chain names one thing inside another: there is no name for what lies beside it
     if url.startswith("memory://"):
-        return _in_memory(url.rstrip("/"), levels)[:most]
+        name = url.rstrip("/")
+        return [one for one in _in_memory(name, levels) if own is None or one != name][:most]
     look, root = look_at(url, dict(storage_options or {}))
     with mapped("list", without_secrets(url)):
-        return _named(url, root, islice(walk(look, root, levels, looks, sealed=sealed), most))
-
-
-def stores_inside(
-    url: str,
-    storage_options: Mapping[str, object] | None = None,
-    *,
-    own: Collection[str] = (),
-    most: int,
-) -> list[str]:
-    """Return the URLs of some stores that lie in the folder of another one, or of one yet to be made.
-
-    No more than `LOOKS` folders are looked into, the nearest first.
-
-    Parameters
-    ----------
-    url, storage_options
-        As for `open_backend`.
-    own
-        The folders that a store has itself: they are passed over.
-    most
-        Stop once so many are found.
-
-    Raises
-    ------
-    InvalidInputError, StorageError
-        As for `stores_below`.
-    """
-    if "::" in url:
-        return []
-    if url.startswith("memory://"):
-        return [one for one in _in_memory(url.rstrip("/"), LEVELS) if one != url.rstrip("/")][:most]
-    look, root = look_at(url, dict(storage_options or {}))
-    with mapped("list", without_secrets(url)):
-        return _named(url, root, islice(walk(look, root, LEVELS, LOOKS, own=own), most))
+        found = list(islice(walk(look, root, levels, looks, sealed=sealed, own=own), most))
+    start, before = len(root.rstrip("/")), url.rstrip("/")
+    return sorted(url if one == root else f"{before}{one[start:]}" for one in found)
 
 
 def files_alone(folder: str) -> list[str]:
@@ -149,12 +121,6 @@ def files_alone(folder: str) -> list[str]:
     if _is_store(_local, folder, found) or any(map(_EDGE.fullmatch, begun)):
         return []
     return sorted(name for name in found.files if name[0] != ".")
-
-
-def _named(url: str, root: str, found: Iterator[str]) -> list[str]:
-    """Return the URLs of folders at or below that of a URL, in order."""
-    start, before = len(root.rstrip("/")), url.rstrip("/")
-    return sorted(url if one == root else f"{before}{one[start:]}" for one in found)
 
 
 def store_in_archive(fs: AbstractArchiveFileSystem, root: str) -> str:

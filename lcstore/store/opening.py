@@ -18,7 +18,7 @@ from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, Sto
 from lcstore.index.resolve import no_store
 from lcstore.records.kinds import read_store_record
 from lcstore.storage.backend import Backend, check_writable
-from lcstore.storage.finding import stores_inside
+from lcstore.storage.finding import LOOKS, stores_below
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import NoBucketError
 from lcstore.storage.targets import backend_on, keeps_twice, open_backend
@@ -214,7 +214,7 @@ def check_place(backend: Backend) -> None:
         return
     path = Path(local)
     refuse(path, next(filter(_is_store, path.parents), None), None)
-    inside = stores_inside(local, own=(keys.COPIES, keys.QUARANTINE), most=1)
+    inside = stores_below(local, own=(keys.COPIES, keys.QUARANTINE), most=1, looks=LOOKS)
     refuse(path, None, inside[0] if inside else None)
     name, at, state = path.name.rpartition("@")
     if at and name and _is_store(path.with_name(name)):

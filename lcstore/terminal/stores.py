@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -99,12 +98,9 @@ def below_of(answer: Answer, leave_out: Sequence[str] | None = None, **bounds: i
 
 def _tell_inside(answer: Answer) -> None:
     """Note the stores that lie in the folder of this one: what tends this one passes over them."""
-    from lcstore.storage.finding import OWN, stores_inside
+    from lcstore.storage.finding import LOOKS, OWN
 
-    found: list[str] = []
-    with suppress(LcstoreError):
-        found = stores_inside(answer.url, answer.storage_options, own=OWN, most=_MOST_INSIDE + 1)
-    if found:
+    if found := answer.stores_below(answer.url, own=OWN, most=_MOST_INSIDE + 1, looks=LOOKS):
         answer.besides = {"stores_inside": found}
         names = ", ".join(found[:_MOST_INSIDE]) + ", ..." * (len(found) > _MOST_INSIDE)
         answer.note(
@@ -119,7 +115,7 @@ def list_stores(answer: Answer, urls: list[str], *, fast: bool, by: By | None) -
 
     With `by`, the best state of each is shown, the best store first.
     """
-    found = _each(answer, partial(_look, answer, fast, by), urls)
+    found = _each(answer, partial(_look, fast, by), Found, urls)
     if by is not None:
         found = best_first(found, by)
         lacking = [one for one in found if one.best is None and one.problem is None]
@@ -132,7 +128,7 @@ def list_stores(answer: Answer, urls: list[str], *, fast: bool, by: By | None) -
 
 def count_stores(answer: Answer, urls: list[str]) -> None:
     """Show what some stores take; exit with status 1 if not all of one can be counted."""
-    found = _each(answer, partial(_count, answer), urls)
+    found = _each(answer, _count, Counted, urls)
     stored, condemned = _all_stored(found)
     about = {"url": answer.url, "bytes_stored": stored, "bytes_condemned": condemned, "stores": found}
     answer.give(about, _shown_counts(answer, found))
@@ -141,7 +137,7 @@ def count_stores(answer: Answer, urls: list[str]) -> None:
 
 def list_pins(answer: Answer, urls: list[str]) -> None:
     """Show the pins of some stores; exit with status 1 if those of one cannot be listed."""
-    found = _each(answer, partial(_held, answer), urls)
+    found = _each(answer, lambda url, store: Held(url, pins_of(store)), Held, urls)
     answer.give({"url": answer.url, "stores": found}, _shown_pins(answer, found))
     _tell_broken(answer, found, "listed")
 
@@ -155,8 +151,16 @@ def pins_of(store: Store) -> list[dict[str, Any]]:
     ]
 
 
-def _each(answer: Answer, look: Callable[[str], F], urls: list[str]) -> list[F]:
+def _each(answer: Answer, tell: Callable[[str, Store], F], kind: type[F], urls: list[str]) -> list[F]:
+    import lcstore
     from lcstore.jobs.survey import spread
+
+    def look(url: str) -> F:
+        try:
+            with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
+                return tell(url, store)
+        except LcstoreError as error:
+            return kind(url, problem=str(error))
 
     with answer.progress() as on_progress:
         return list(spread(look, urls, workers=_WORKERS, phase="looking at stores", on_progress=on_progress))
@@ -171,52 +175,34 @@ def _tell_broken(answer: Answer, found: list[F], wanted: str) -> None:
         raise typer.Exit(1)
 
 
-def _look(answer: Answer, fast: bool, by: By | None, url: str) -> Found:
-    import lcstore
-
-    try:
-        with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
-            states = store.states(records=by is not None)
-            lost = "" if states or store.states(records=False, retired=True) else lost_of(store)
-            latest = next((state for state in states if state.latest), None)
-            info = None if latest is None else latest.info
-            if by is None and latest is not None and not fast:
-                info = store.info(latest.node)
-    except LcstoreError as error:
-        return Found(url, problem=str(error))
+def _look(fast: bool, by: By | None, url: str, store: Store) -> Found:
+    states = store.states(records=by is not None)
+    lost = "" if states or store.states(records=False, retired=True) else lost_of(store)
     if lost:
-        return Found(url, problem=f"{lost}. Next: lcstore verify {shlex.quote(url)}")
+        return Found(url, problem=_to_verify(url, lost))
+    latest = next((state for state in states if state.latest), None)
+    info = None if latest is None else latest.info
+    if by is None and latest is not None and not fast:
+        info = store.info(latest.node)
     nbytes = sum(state.bytes_weights or 0 for state in states)
     steps, runs = len({state.step for state in states}), len({state.run_id for state in states})
     best = None if by is None else best_of(states, by)
     problem = next((one.problem for one in states if one.problem is not None), None)
-    wrong = None if problem is None else f"{problem}. Next: lcstore verify {shlex.quote(url)}"
+    wrong = None if problem is None else _to_verify(url, problem)
     step = None if latest is None else latest.step
     created, metrics = (None, {}) if info is None else (info.created, info.metrics)
     return Found(url, runs, steps, step, created, metrics, nbytes or None, best, wrong)
 
 
-def _count(answer: Answer, url: str) -> Counted:
-    import lcstore
-
-    try:
-        with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
-            stats = store.stats()
-            wrong = next(iter(map(str, stats.unreadable.values())), "")
-            wrong = wrong or ("" if stats.states or stats.retired else lost_of(store))
-    except LcstoreError as error:
-        return Counted(url, problem=str(error))
-    return Counted(url, stats, (wrong and f"{wrong}. Next: lcstore verify {shlex.quote(url)}") or None)
+def _count(url: str, store: Store) -> Counted:
+    stats = store.stats()
+    wrong = next(iter(map(str, stats.unreadable.values())), "")
+    wrong = wrong or ("" if stats.states or stats.retired else lost_of(store))
+    return Counted(url, stats, _to_verify(url, wrong) if wrong else None)
 
 
-def _held(answer: Answer, url: str) -> Held:
-    import lcstore
-
-    try:
-        with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
-            return Held(url, pins_of(store))
-    except LcstoreError as error:
-        return Held(url, problem=str(error))
+def _to_verify(url: str, wrong: object) -> str:
+    return f"{wrong}. Next: lcstore verify {shlex.quote(url)}"
 
 
 def lost_of(store: Store) -> str:

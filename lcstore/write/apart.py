@@ -14,7 +14,7 @@ from typing import Any, Final
 from lcstore.errors import InvalidInputError, StorageError
 from lcstore.format import keys
 from lcstore.storage.backend import Backend, exists, mapped
-from lcstore.storage.finding import LEVELS, LOOKS, OWN, looking, stores_below, stores_inside, walk
+from lcstore.storage.finding import LEVELS, LOOKS, OWN, looking, stores_below, walk
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.patient import Patience, PatientBackend
 from lcstore.storage.remote import FsspecBackend
@@ -73,7 +73,7 @@ def _around(backend: Backend) -> tuple[str | None, str | None]:
 
 def _in_memory(url: str) -> tuple[str | None, str | None]:
     above = (up for up in _above(url.removeprefix("memory://")) if _is_in_memory(f"memory://{up}"))
-    return next((f"memory://{up}" for up in above), None), next(iter(stores_inside(url, most=1)), None)
+    return next((f"memory://{up}" for up in above), None), next(iter(stores_below(url, most=1, own=())), None)
 
 
 def _is_in_memory(url: str) -> bool:
