@@ -100,11 +100,20 @@ def test_a_v2_filter_before_another_compressor(values, order):
     assert np.abs(reopened(array)[:] - values).max() <= 2.0**-8
 
 
-def test_v2_bfloat16_through_its_bits(values):
+BFLOAT16 = {"max_error": 0.05, "logical": "bfloat16"}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"zarr_format": 2, "compressors": LCCodec(**BFLOAT16), "filters": None},
+        {"serializer": LCZarrCodec(**BFLOAT16), "compressors": None},
+    ],
+    ids=["v2", "v3"],
+)
+def test_bfloat16_through_its_bits(values, how):
     wanted = values.astype(ml_dtypes.bfloat16)
-    array = create(
-        dtype="uint16", zarr_format=2, compressors=LCCodec(max_error=0.05, logical="bfloat16"), filters=None
-    )
+    array = create(dtype="uint16", **how)
     array[:] = wanted.view(np.uint16)
     back = reopened(array)[:].view(ml_dtypes.bfloat16).astype(np.float32)
     assert np.abs(back - wanted.astype(np.float32)).max() <= 0.05
@@ -167,16 +176,6 @@ def test_a_v3_serializer_before_another_compressor_and_after_a_transpose(values)
     )
     array[:] = values
     assert np.abs(reopened(array)[:] - values).max() <= 2.0**-8
-
-
-def test_v3_bfloat16_through_its_bits(values):
-    wanted = values.astype(ml_dtypes.bfloat16)
-    array = create(
-        dtype="uint16", serializer=LCZarrCodec(max_error=0.05, logical="bfloat16"), compressors=None
-    )
-    array[:] = wanted.view(np.uint16)
-    back = reopened(array)[:].view(ml_dtypes.bfloat16).astype(np.float32)
-    assert np.abs(back - wanted.astype(np.float32)).max() <= 0.05
 
 
 @pytest.mark.parametrize(

@@ -423,14 +423,17 @@ HOSTILE = [
 ]
 
 
+READS = (
+    structure_names,
+    lambda bad: unflatten(bad, [], [1] * 9),
+    lambda bad: select(bad, lambda path: True),
+)
+
+
 @pytest.mark.parametrize("structure", HOSTILE, ids=repr)
 def test_hostile_structures(structure):
     before = copy.deepcopy(structure)
-    for read in (
-        structure_names,
-        lambda bad: unflatten(bad, [], [1] * 9),
-        lambda bad: select(bad, lambda path: True),
-    ):
+    for read in READS:
         with pytest.raises(CorruptionError):
             read(structure)
     assert structure == before
@@ -440,11 +443,7 @@ def test_hostile_depth():
     structure = "leaf"
     for _ in range(50_000):
         structure = ["list", [structure]]
-    for read in (
-        structure_names,
-        lambda bad: unflatten(bad, [], [1]),
-        lambda bad: select(bad, lambda path: True),
-    ):
+    for read in READS:
         with pytest.raises(LimitError):
             read(structure)
 

@@ -111,29 +111,26 @@ def test_what_is_collected_meanwhile_is_read_another_way(store_of, how):
     assert moments > STEPS  # the whole of the path was read
 
 
-def test_a_state_that_is_collected_meanwhile_is_not_there(store_of):
+@pytest.mark.parametrize(
+    "is_right",
+    [
+        lambda store, state: same(store.restore(5), state),
+        lambda store, state: store.retire(5).step == 5,
+        lambda store, state: store.retire(5, dry_run=True).step == 5,
+    ],
+    ids=["restore", "retire", "dry run"],
+)
+def test_a_state_that_is_collected_meanwhile_is_not_there(store_of, is_right):
     """It is whole and right, or it is said not to be there: never called damaged, never something else."""
     outcomes = set()
     states = store_of()[1]
     for store in every_moment(lambda: store_of()[0], lambda backend: upkeep(backend, (4, 5, 6))):
         try:
-            assert same(store.restore(5), states[5])
+            assert is_right(store, states[5])
             outcomes.add("whole")
         except NotFoundError:
             outcomes.add("not there")
     assert outcomes == {"whole", "not there"}
-
-
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_a_state_that_is_collected_meanwhile_is_not_there_to_be_retired(store_of, dry_run):
-    outcomes = set()
-    for store in every_moment(lambda: store_of()[0], lambda backend: upkeep(backend, (4, 5, 6))):
-        try:
-            assert store.retire(5, dry_run=dry_run).step == 5
-            outcomes.add("retired")
-        except NotFoundError:
-            outcomes.add("not there")
-    assert outcomes == {"retired", "not there"}
 
 
 def test_a_state_that_is_collected_meanwhile_is_not_kept(store_of):

@@ -119,9 +119,7 @@ def test_what_is_rebuilt_is_told():
     objects, whole = closed()
     key = next(key for key in objects if "/weights-float32.add/c." in key)
     with lcstore.open(MemoryBackend.fresh(faults(objects, key)["gone"]), "r") as store:
-        step = next(
-            s for s in range(STEPS) if key.split("/")[1] == store._index.record(store.info(s).node).edge.id
-        )
+        step = step_of(store, key)
         with pytest.warns(FallbackWarning, match=f"rebuilt.*lcstore repair {store.url}"):
             assert same(store.restore(step), whole[step])
 
@@ -131,11 +129,7 @@ def test_two_of_a_family_are_too_many():
     chunks = [key for key in objects if "/weights-float32.exact/c." in key]
     left = {key: data for key, data in objects.items() if key not in chunks[:2]}
     with lcstore.open(MemoryBackend.fresh(left), "r") as store:
-        step = next(
-            s
-            for s in range(STEPS)
-            if chunks[0].split("/")[1] == store._index.record(store.info(s).node).edge.id
-        )
+        step = step_of(store, chunks[0])
         with pytest.raises(lcstore.CorruptionError) as caught:
             store.restore(step)
         assert caught.value.key in chunks[:2]
@@ -148,9 +142,7 @@ def test_a_wrong_parity_is_never_believed():
     damaged = faults(objects, key)["gone"]
     damaged |= {k: bytes(len(v)) for k, v in objects.items() if k.startswith(parity)}
     with lcstore.open(MemoryBackend.fresh(damaged), "r") as store:
-        step = next(
-            s for s in range(STEPS) if key.split("/")[1] == store._index.record(store.info(s).node).edge.id
-        )
+        step = step_of(store, key)
         with pytest.raises(lcstore.CorruptionError) as caught:
             store.restore(step)
         assert caught.value.key == key

@@ -56,6 +56,22 @@ class Far:
         return in_series(self.log)
 
 
+def far_of(count: int, **options) -> Far:
+    """Return a store of some saves on a target that answers at once."""
+    far = Far()
+    far.backend.seconds = 0
+    with far.open(**options) as store:
+        for number in range(count):
+            store.save(number, state(number))
+    return far
+
+
+def reads_of_nodes(far: Far) -> set[int]:
+    """Return how often the last call read a record of a state."""
+    read = Counter(request.key for request in far.log if request.name == "get")
+    return {read[key] for key in far.backend.list("nodes")}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def warm():
     """Kernels are compiled when they are first used; requests do not wait for each other meanwhile."""
@@ -106,11 +122,7 @@ def test_a_delta(before):
 
 @pytest.fixture(scope="module")
 def long():
-    far = Far()
-    far.backend.seconds = 0
-    with far.open() as store:
-        for number in range(20):
-            store.save(number, state(number))
+    far = far_of(20)
     far.backend.seconds = 0.03
     return far
 
@@ -223,43 +235,29 @@ def test_what_is_read_to_be_checked_is_asked_for_once(long):
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_night_reads_each_record_to_collect_to_retain_and_to_verify(dry_run):
     """What decides what is deleted, and what is whole, is read anew."""
-    far = Far()
-    far.backend.seconds = 0
-    with far.open() as store:
-        for number in range(8):
-            store.save(number, state(number))
+    far = far_of(8)
     with far.open("r+") as store:
         report = far.cost(lambda: store.maintain("latest:3", dry_run=dry_run))
         assert report.ok
-        read = Counter(request.key for request in far.log if request.name == "get")
-        assert {read[key] for key in far.backend.list("nodes")} == {3}
+        assert reads_of_nodes(far) == {3}
 
 
 def test_a_rule_reads_each_record_once_where_something_was_collected_too():
-    far = Far()
-    far.backend.seconds = 0
-    with far.open(grace=0) as store:
-        for number in range(8):
-            store.save(number, state(number))
+    far = far_of(8, grace=0)
+    with far.open("r+") as store:
         store.retain("latest:4")
         store.compact()
     with far.open("r+") as store:
         assert store.collect().deleted_objects
         far.cost(lambda: store.retain("latest:3"))
-        read = Counter(request.key for request in far.log if request.name == "get")
-        assert {read[key] for key in far.backend.list("nodes")} == {1}
+        assert reads_of_nodes(far) == {1}
 
 
 def test_a_report_reads_each_record_once_and_once_more_to_verify():
-    far = Far()
-    far.backend.seconds = 0
-    with far.open() as store:
-        for number in range(8):
-            store.save(number, state(number))
+    far = far_of(8)
     with far.open("r") as store:
         assert len(far.cost(lambda: gather(store)).tensors.tensors) == 5
-    read = Counter(request.key for request in far.log if request.name == "get")
-    assert {read[key] for key in far.backend.list("nodes")} == {2}
+    assert reads_of_nodes(far) == {2}
 
 
 def test_what_decides_what_goes_is_read_anew():
@@ -330,10 +328,7 @@ def test_what_a_listing_tells_another_length_of_is_asked_for(long, monkeypatch):
 
 
 def test_an_object_that_is_cut_off_is_found_by_its_length_in_a_listing():
-    far = Far()
-    far.backend.seconds = 0
-    with far.open() as store:
-        store.save(0, state(0))
+    far = far_of(1)
     key = max(key for key in far.backend.list("data") if "/c." in key)
     held = far.backend.get(key)
     far.backend.delete(key)

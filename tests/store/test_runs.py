@@ -508,26 +508,21 @@ def test_a_counter_that_begins_anew_in_a_new_process_is_told_of(begin, save):
 
 
 @pytest.mark.parametrize(
-    "begin", [lambda s: s.resume(35), lambda s: s.rewind(35), lambda s: s.go_on_from(35), lambda s: None]
+    ("begin", "step"),
+    [
+        *((begin, 0) for begin in (lcstore.Store.resume, lcstore.Store.rewind, lcstore.Store.go_on_from)),
+        (lambda store, step: None, 0),
+        (lambda store, step: store.resume(), 35),  # the end of a loop, saved again
+    ],
 )
-def test_a_lower_step_is_meant_after_a_rewind_or_where_the_state_was_named(begin):
+def test_a_step_that_is_no_higher_is_meant_where_a_state_was_named_or_an_end_is_saved_again(begin, step):
     backend = MemoryBackend.fresh()
     with lcstore.open(backend) as store:
         store.save(35, state(1))
     with lcstore.open(backend) as store, warnings.catch_warnings():
         warnings.simplefilter("error", lcstore.StepWarning)
-        begin(store)
-        store.save(0, state(2))
-
-
-def test_the_end_of_a_loop_may_be_saved_again_by_the_process_that_resumed_it():
-    backend = MemoryBackend.fresh()
-    with lcstore.open(backend) as store:
-        store.save(35, state(1))
-    with lcstore.open(backend) as store, warnings.catch_warnings():
-        warnings.simplefilter("error", lcstore.StepWarning)
-        store.resume()
-        store.save(35, state(2), tags=["final"])
+        begin(store, 35)
+        store.save(step, state(2), tags=["final"])
 
 
 def test_weights_that_are_not_finite_are_told_of_once():
