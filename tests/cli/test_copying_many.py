@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kit.commands import call, document
+from kit.looks import contents
 
 import lcstore
 from lcstore.places import below
@@ -29,10 +30,6 @@ def save(place: Path, *values: int) -> None:
         start = store.latest_step() or 0
         for step, value in enumerate(values, start + 1):
             store.save(step, {"w": np.full((8, 8), value, np.float32)})
-
-
-def contents(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 def test_each_goes_to_its_name_below_the_other_place(runs, tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from kit.clocks import put_forward
 from kit.commands import call, document
+from kit.looks import contents, steps
 
 import lcstore
 from lcstore.places import below
@@ -36,15 +37,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def url(saved: Path, tmp_path: Path) -> str:
     return str(shutil.copytree(saved, tmp_path / "a run"))
-
-
-def contents(url: str) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in Path(url).rglob("*") if path.is_file()}
-
-
-def steps(url: str) -> list[int]:
-    with lcstore.open(url, "r") as store:
-        return store.steps()
 
 
 @pytest.mark.filterwarnings("ignore::lcstore.NotFiniteWarning")

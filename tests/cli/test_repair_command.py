@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kit.commands import call, document
+from kit.looks import contents
 
 import lcstore
 from lcstore.format.keyforms import STRAY
@@ -35,10 +36,6 @@ def broken(saved: Path, tmp_path: Path) -> Path:
     record = next((url / "nodes").glob(f"{20:019d}*"))
     record.write_bytes(record.read_bytes()[:-1])
     return url
-
-
-def contents(url: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(url)): path.read_bytes() for path in url.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(

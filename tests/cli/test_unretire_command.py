@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kit.commands import call, document
+from kit.looks import steps
 
 import lcstore
 
@@ -28,11 +29,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runs(saved: Path, tmp_path: Path) -> str:
     return str(shutil.copytree(saved, tmp_path / "all runs"))
-
-
-def steps(url: str) -> list[int]:
-    with lcstore.open(url, "r") as store:
-        return store.steps()
 
 
 def named_in(said: str, command: str) -> list[str]:

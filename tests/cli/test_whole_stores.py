@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kit.commands import call, document
+from kit.looks import contents
 
 import lcstore
 from lcstore.storage.memory import memory_names
@@ -22,11 +23,6 @@ def url(tmp_path: Path) -> str:
         for step in (0, 10, 20):
             store.save(step, {"w": np.full((8, 8), step, np.float32)})
     return str(tmp_path / "a run")
-
-
-def contents(url: str) -> dict[str, bytes]:
-    root = Path(url)
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def test_a_copy_is_the_same_and_the_next_one_passes_it_over(url, tmp_path):

@@ -8,13 +8,13 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from pathlib import Path
 from unittest.mock import Mock
 
 import fsspec
 import ml_dtypes
 import numpy as np
 import pytest
+from kit.looks import contents
 from typer.testing import CliRunner
 
 import lcstore
@@ -41,10 +41,6 @@ def bucket():
     fs = fsspec.filesystem("memory")
     yield fs
     fs.rm("/exports", recursive=True) if fs.exists("/exports") else None
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
 
 @pytest.mark.parametrize("format", sorted({*FORMATS} - {"torch"}))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kit import programs
+from kit.around import Gate
 from kit.pages import blocks_of
 
 import lcstore
@@ -228,24 +229,9 @@ def test_parts_are_saved_and_loaded_besides():
         LcstoreCallback(backend, parts={"random": place})
 
 
-class Failing:
-    """A backend that fails to store anything, once it is told to."""
-
-    def __init__(self, inner) -> None:
-        self.inner, self.fails = inner, False
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def put(self, key, content):
-        if self.fails:
-            raise StorageError("no space is left", key=key)
-        self.inner.put(key, content)
-
-
 @pytest.mark.parametrize("epoch", [1, EPOCHS - 1])
 def test_a_save_that_fails_is_heard_of(epoch):
-    backend = Failing(MemoryBackend.fresh())
+    backend = Gate(MemoryBackend.fresh())
 
     def fail() -> None:
         backend.fails = True

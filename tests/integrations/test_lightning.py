@@ -6,7 +6,6 @@ import argparse
 import os
 import pickle
 import signal
-import threading
 from collections import Counter, OrderedDict
 from pathlib import Path
 from unittest.mock import Mock
@@ -14,6 +13,7 @@ from unittest.mock import Mock
 import fsspec
 import pytest
 from kit import programs
+from kit.around import Gate
 from kit.pages import blocks_of, run_blocks
 
 import lcstore
@@ -339,23 +339,6 @@ def test_a_store_may_move_and_a_state_may_be_gone(torch, tmp_path):
 
 
 # In the background --------------------------------------------------------------------------------------
-
-
-class Gate:
-    """A backend that holds puts back until it is opened, or fails them."""
-
-    def __init__(self, inner) -> None:
-        self.inner, self.open, self.fails = inner, threading.Event(), False
-        self.open.set()
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def put(self, key, data):
-        assert self.open.wait(30)
-        if self.fails:
-            raise StorageError("no space is left", key=key)
-        self.inner.put(key, data)
 
 
 def test_until_a_state_is_there_its_file_names_the_one_before_it(torch, tmp_path):

@@ -24,6 +24,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from kit import programs
+from kit.around import Gate
 from kit.fulldisk import Disk
 from loop import trained
 
@@ -427,23 +428,6 @@ def test_the_last_state_is_saved_whatever_the_save_before_it_failed_with(monkeyp
         assert manager.all_steps() == [0, 1, 3]
 
 
-class Gate:
-    """A backend that holds puts back until it is opened, or fails them."""
-
-    def __init__(self, inner) -> None:
-        self.inner, self.open, self.fails = inner, threading.Event(), False
-        self.open.set()
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def put(self, key, data):
-        assert self.open.wait(30)
-        if self.fails:
-            raise StorageError("no space is left", key=key)
-        self.inner.put(key, data)
-
-
 def test_where_a_save_is_on_its_way_the_next_may_be_left_out():
     backend = Gate(MemoryBackend.fresh())
     with CheckpointManager(backend, every=1, skip_if_busy=True) as manager:
@@ -680,35 +664,28 @@ class Refusing(MemoryBackend):
         super()._put(key, data)
 
 
-def test_a_step_whose_save_failed_can_be_saved_once_more():
+@pytest.mark.parametrize("before", [[], [1]])
+@pytest.mark.parametrize(
+    "hears",
+    [
+        CheckpointManager.wait_until_finished,
+        lambda manager: manager.save(3, state(3)),
+        lambda manager: manager.store.wait(),
+    ],
+)
+def test_a_step_whose_save_failed_can_be_saved_once_more_whoever_heard_of_it(hears, before):
     backend = Refusing.fresh()
     with CheckpointManager(backend, every=1) as manager:
-        manager.save(1, state(1))
-        manager.wait_until_finished()
+        for step in before:
+            saved_alone(manager, step)
         backend.refuses = True
         assert manager.save(2, state(2))
         with pytest.raises(StorageError):
-            manager.wait_until_finished()
+            hears(manager)
         backend.refuses = False
         assert manager.save(2, state(2), force=True)
     with lcstore.open(backend, "r") as store:
-        assert store.steps() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    "hears", [lambda manager: manager.save(2, state(2)), lambda manager: manager.store.wait()]
-)
-def test_a_step_whose_failure_something_else_told_of_can_be_saved_once_more(hears):
-    backend = Refusing.fresh()
-    with CheckpointManager(backend, every=1) as manager:
-        backend.refuses = True
-        assert manager.save(1, state(1))
-        with pytest.raises(StorageError):
-            hears(manager)
-        backend.refuses = False
-        assert manager.save(1, state(1), force=True)
-    with lcstore.open(backend, "r") as store:
-        assert store.steps() == [1]
+        assert store.steps() == [*before, 2]
 
 
 def test_the_last_save_goes_on_whatever_became_of_the_one_before(caplog):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from kit import Snapshot
 from kit.actors import alone, deterministic
+from kit.around import Around
 
 import lcstore
 from lcstore.format import keys, markkeys
@@ -164,16 +165,13 @@ class Memory:
         return snapshot
 
 
-class Reads:
+class Reads(Around):
     """A backend that remembers what is read of it."""
 
     def __init__(self, inner: Backend) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.keys: set[str] = set()
 
     def get(self, key: str, *range_: int | None) -> bytes:
         self.keys.add(key)
         return self.inner.get(key, *range_)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)

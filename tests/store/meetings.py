@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from crash_histories import opened, quick
 from kit import Outcome, Scene, Snapshot
+from kit.around import Around
 
 import lcstore
 from lcstore.errors import CorruptionError
@@ -235,16 +236,6 @@ class Meanwhile:
 # Handles that are at work already -----------------------------------------------------------------------
 
 
-class Switch:
-    """A backend that is exchanged for another while a handle uses it."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
 def at_work(*names: str) -> Callable[[], Scene]:
     """A writer that goes on, a compactor and a collector on a run of which the middle is let go of.
 
@@ -281,7 +272,7 @@ def _but_for_disowned(backend: MemoryBackend, outcomes: Mapping[str, Outcome]) -
 
 
 def _ready(name: str, backend: MemoryBackend, at: str) -> Play:
-    switch = Switch(backend)
+    switch = Around(backend)
     store = lcstore.open(switch, threads=1)
     store.steps()
     if name == "writer":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit.around import Around
 
 import lcstore
 from lcstore.errors import CorruptionError, NotFoundError
@@ -25,17 +26,14 @@ from lcstore.records.reading import Records, read_all, read_each
 from lcstore.storage.memory import MemoryBackend
 
 
-class Counted:
+class Counted(Around):
     """A backend that counts what is listed and read, by the first part of the key."""
 
     def __init__(self, inner: MemoryBackend) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.lists: Counter[str] = Counter()
         self.gets: Counter[str] = Counter()
         self.threads: set[int] = set()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
 
     def list(self, prefix: str, foreign: list[str] | None = None) -> list[str]:
         self.lists[prefix.partition("/")[0]] += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.looks import values
 from kit.weighing import Weighing
 from states import same
 
@@ -30,11 +31,6 @@ def filled(count: int = 9) -> MemoryBackend:
             weights = weights + random.standard_normal((64, 64)).astype(np.float32) * np.float32(0.01)
             store.save(step, {"model": {"w.weight": weights}, "n": step})
     return backend
-
-
-def values(backend: MemoryBackend) -> dict[int, object]:
-    with lcstore.open(backend, "r", threads=1) as store:
-        return {step: store.restore(step) for step in store.steps()}
 
 
 def test_what_is_let_go_of_tonight_can_be_brought_back_until_tomorrow():

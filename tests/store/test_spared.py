@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from damaged import state
+from kit.looks import values
 from meetings import opened
 from states import same
 
@@ -26,11 +27,6 @@ def run_of(saves: int = 8, *, grace: int = DAY, **how: bool) -> MemoryBackend:
         for step in range(saves):
             store.save(step, state(step), **how)
     return backend
-
-
-def values(backend: MemoryBackend) -> dict[int, object]:
-    with opened(backend, "r") as store:
-        return {step: store.restore(step) for step in store.steps()}
 
 
 def went(backend: MemoryBackend, seconds: float, *steps: int) -> None:

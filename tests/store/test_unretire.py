@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from damaged import state
+from kit.looks import steps
 from meetings import opened
 from states import same
 
@@ -27,11 +28,6 @@ def run_of(saves: int = 8) -> MemoryBackend:
         for step in range(saves):
             store.save(step, state(step))
     return backend
-
-
-def steps(backend: MemoryBackend) -> list[int]:
-    with opened(backend, "r") as store:
-        return store.steps()
 
 
 def test_the_right_rule_lets_go_of_what_it_should_and_leaves_no_pin_behind():

@@ -26,6 +26,7 @@ from deletion import (
     meeting,
 )
 from kit import ScheduleError, StoreModel, explore, problems
+from kit.around import Around
 from runs import base, opened, record, state, straight
 
 from lcstore.errors import LcstoreError
@@ -132,11 +133,11 @@ def no_fsync_above() -> AbstractContextManager[object]:
     return patch.object(local.LocalBackend, "_sync_folders", sync_folders)
 
 
-class RecordFirst:
+class RecordFirst(Around):
     """The record of a node is written before the objects that it needs."""
 
     def __init__(self, inner: Backend) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.held: list[tuple[str, bytes]] = []
 
     def put(self, key: str, data: bytes) -> None:
@@ -147,9 +148,6 @@ class RecordFirst:
         if key.startswith("nodes/"):
             while self.held:
                 self.inner.put(*self.held.pop(0))
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
 
 
 def overwriting() -> AbstractContextManager[object]:

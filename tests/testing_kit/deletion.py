@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kit import Scene, StoreModel
+from kit.around import Around
 from kit.invariants import lost
 from runs import opened, state
 
@@ -72,16 +73,6 @@ def forked(**options: Any) -> Forked:
     return Forked(backend.snapshot(), model, leaf)
 
 
-class Switch:
-    """A backend that is exchanged for another while a handle uses it."""
-
-    def __init__(self, inner: Backend) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
-
-
 def meeting(start: Forked, collect: Collect, *, resumed: bool, **options: Any) -> Callable[[], Scene]:
     """A writer that goes on from a leaf, and a collector that retires the leaf and collects it.
 
@@ -90,7 +81,7 @@ def meeting(start: Forked, collect: Collect, *, resumed: bool, **options: Any) -
 
     def make() -> Scene:
         backend = start.backend()
-        switch = Switch(backend)
+        switch = Around(backend)
         store = lcstore.open(switch, threads=1, **options)
         if resumed:
             store.resume(start.leaf)
