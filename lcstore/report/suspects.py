@@ -50,22 +50,27 @@ def apart(report: StoreReport) -> tuple[SavedState, SavedState] | None:
     What is not finite comes before what layers did, and that before what metrics came to.
     """
     states = report.looked_at
-    for after in _suspected(report, states):
-        for before, state in pairwise(states):
+    for after, earlier in _suspected(report, states):
+        for place, (before, state) in enumerate(pairwise(states)):
             if before.step < after <= state.step:
-                return before, state
+                return states[max(0, place - earlier)], state
     return None
 
 
-def _suspected(report: StoreReport, states: Sequence[SavedState]) -> Iterator[int]:
-    """Yield the steps by which something went wrong, the most telling first."""
+def _suspected(report: StoreReport, states: Sequence[SavedState]) -> Iterator[tuple[int, int]]:
+    """Yield steps by which something went wrong, most telling first, and how many saves earlier it may be.
+
+    How a layer moves is known from save to save. What hurt it in the middle of such a stretch leaves most of
+    its movement, so that the stretch looks sound and the state behind it is hurt already.
+    """
     if (begins := _began(states)) is not None:
-        yield states[begins].step
-    yield from (state.step for state in reversed(states) if state.began_anew is not None)
+        yield states[begins].step, 0
+    yield from ((state.step, 0) for state in reversed(states) if state.began_anew is not None)
     if report.tensors.leap_step is not None:
-        yield report.tensors.leap_step
-    yield from (step for note in report.tensors.notes for step in note.steps)
-    yield from sorted(step for note in wrong_in_the_end(states).values() for step in note.steps)
+        yield report.tensors.leap_step, 1
+    yield from ((step, 1) for note in report.tensors.notes for step in note.steps)
+    metrics = (step for note in wrong_in_the_end(states).values() for step in note.steps)
+    yield from ((step, 0) for step in sorted(metrics))
 
 
 def named_in(report: StoreReport, state: SavedState) -> str:

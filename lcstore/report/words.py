@@ -123,7 +123,7 @@ def next_commands(report: StoreReport) -> list[tuple[str, str]]:
         found.append((f"lcstore repair {url}", "shows what a repair would do, and save"))
     if report.verified.ok and (pair := apart(report)):
         first, second = pair
-        why = f"compares the saves of steps {first.step} and {second.step}, between which that began"
+        why = f"compares the saves of steps {first.step} and {second.step}: by the second, that is seen"
         found.append((f"lcstore diff {url}@{named_in(report, first)} @{named_in(report, second)}", why))
     if report.verified.ok and report.costs.planned:
         longest = max((one.edges or 0 for one in report.costs.states), default=0)

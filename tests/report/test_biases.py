@@ -56,7 +56,7 @@ def test_a_bias_that_explodes_is_told_with_the_step(dtype):
     assert note.names == (f"model/{BIASES[2]}",)
     told = r"moves [34]\d(\.\d)? times as far as it used to, beside the others, and further since step 140"
     assert re.fullmatch(told, note.text)
-    assert next_commands(report)[0][0].endswith("@130 @140")
+    assert next_commands(report)[0][0].endswith("@120 @140")
 
 
 def test_a_bias_that_explodes_as_rates_fall_is_told():
