@@ -33,6 +33,9 @@ _MORE: Final = 1.5
 _USED_TO: Final = 0.25
 #: States whose middle is what it moved by shortly before.
 _SHORTLY: Final = 8
+#: What is kept bit for bit and moves by so small a part of what its like does moves by rounding alone: as
+#: biases do before a norm, which takes them out again. In time their gradients are too small for any digit.
+_ROUNDING: Final = 1e-4
 #: Tensors from which on what the others do counts: learning rates rise and fall for all of them.
 _COMPANY: Final = 3
 
@@ -40,6 +43,7 @@ _COMPANY: Final = 3
 def notes_of(course: Course) -> dict[int, Note]:
     """Return what is to be said of those tensors that stand out, by row."""
     usual, larger = _usual(course.of_weights), outsized(course.alike, course.grid, course.steps)
+    usual = usual._replace(rounding=_ROUNDING * _mostly(course.movement[~course.are_weights]))
     are_weights = course.are_weights.tolist()
     each = (_note if of_weights else _note_of_kept for of_weights in are_weights)
     found = {row: joined((larger.get(row), note(course, row, usual))) for row, note in enumerate(each)}
@@ -68,12 +72,15 @@ class _Usual(NamedTuple):
         What is added where a tensor does something beside them; "" where there are too few.
     hardly
         How small a part of what a tensor used to move by is hardly any, if it lasts and beside them.
+    rounding
+        What is kept bit for bit and never moves further does so by rounding alone.
     """
 
     most: Array
     least: Array
     beside: str
     hardly: float = _HARDLY
+    rounding: float = 0.0
 
 
 def _usual(movement: Array) -> _Usual:
@@ -92,6 +99,12 @@ def _usual(movement: Array) -> _Usual:
     places = 2 * last // 3, -(-last // 3)
     most, least = (np.interp(states, known, parts[place, np.arange(len(known))]) for place in places)
     return _Usual(np.exp(most), np.exp(least), ", beside the others")
+
+
+def _mostly(movement: Array) -> float:
+    """Return how far tensors move when they do so most: the middle of those that move; 0 where none does."""
+    most = np.where(movement > 0, movement, 0).max(axis=1, initial=0)
+    return float(np.median(most[most > 0])) if most.any() else 0.0
 
 
 def _until(kinds: Array) -> int | None:
@@ -121,7 +134,8 @@ def _note_of_kept(course: Course, row: int, usual: _Usual) -> Note | None:
     Buffers rest from the beginning, and statistics go on as rates fall: so it has to do something both by
     itself and beside the weights, or have begun to by itself. Biases come down to a fifteenth as they train.
     """
-    if (course.movement[row] > 0).sum() < _LEAST:
+    moved = course.movement[row] > 0
+    if moved.sum() < _LEAST or course.movement[row][moved].max() < usual.rounding:
         return None
     most, least = np.maximum(usual.most, 1), np.minimum(usual.least, 1)
     both = usual._replace(most=most, least=least, hardly=_LITTLE)

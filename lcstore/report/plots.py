@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -85,12 +86,14 @@ class Plots:
         lines: dict[str, Line] = {
             f"{line.name} ({line.runs[-1][1]})": line.drawn for line in shown if line.drawn
         }
-        far = _far_above([point for line in lines.values() for point in line])
+        points = [point for line in lines.values() for point in line]
+        far = _far_above(points)
         if far:
             said = ", ".join(f"{y:.4g} at step {step}" for step, y in far[:_MOST_FAR])
             notes.append(f"Above what is drawn: {said}{', ...' * (len(far) > _MOST_FAR)}")
             lines = _below(lines, far)
         if lines:
+            notes += textwrap.wrap(_ends(points), self.width + _BEFORE)
             yield self._drawn(title, lines, "step", lambda number: f"{number:.4g}", notes, steps)
         elif shown:
             yield "\n".join([title, *notes])
@@ -156,6 +159,12 @@ def _numbered(values: Sequence[int]) -> Line:
     return [(place + 1, value) for place, value in enumerate(values)]
 
 
+def _ends(points: Line) -> str:
+    """Return where the least and the most of some numbers are; "" where all are the same."""
+    (first, least), (then, most) = (f(points, key=lambda point: point[1]) for f in (min, max))
+    return f"Least {least:.4g} at step {first}, most {most:.4g} at step {then}" if least < most else ""
+
+
 def _far_above(points: Line) -> Line:
     """Return the few points beside which all others would be one row, as of a loss that exploded."""
     ys = sorted(y for _, y in points)
@@ -171,6 +180,6 @@ def _below(lines: Mapping[str, Line], far: Line) -> dict[str, Line]:
 
 
 def _limits(low: float, high: float) -> tuple[float, float]:
-    """Return the limits of a plot: from zero on, unless all is far above; with room for what is highest."""
-    low = 0.0 if 0 <= low <= high / 2 or low == high > 0 else low
+    """Return the limits of a plot: from zero on where that is near; with room for what is highest."""
+    low = 0.0 if 0 <= low <= high / 10 or low == high > 0 else low
     return low, high + ((high - low) * 0.05 or 1.0)

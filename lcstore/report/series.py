@@ -10,6 +10,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from lcstore.report.facts import SavedState
 from lcstore.report.note import Note
 from lcstore.retention.base import is_better_greater
@@ -28,6 +30,11 @@ _STAYED: Final = 5
 #: The greatest that a share may be, as an accuracy; and the part of it that is the least fall to tell of.
 _TOPS: Final = (1, 100)
 _LEAST_FALL: Final = 0.05
+#: By how many times what it varied by at most, from value to value of so many before, a number that jumped
+#: did; and by what part of its size, and of all that it goes through, at the least.
+_JUMPS: Final = 8
+_SHORTLY: Final = 12
+_PART: Final = 0.05
 #: Metrics of which nobody wants more.
 _LESS_IS_BETTER: Final = re.compile(r"loss|perplexity|ppl\b|error", re.IGNORECASE)
 
@@ -107,6 +114,26 @@ class Line:
         since = steps[low + 1]
         words = f"{way} since step {since}: about {median(given[-size:]):.3g} in the end, and {was}"
         return Note(words, steps=(since,))
+
+    def jumped(self, *, more_is_better: bool = False) -> Note | None:
+        """Return where the number once became worse by far more than it varied by, as after one bad step.
+
+        Of several such jumps the largest. What came of it is not asked: it may have been taken back.
+        """
+        if len(self.points) <= _SHORTLY or self.odd:
+            return None
+        steps, given = zip(*self.points, strict=True)
+        worse = np.diff(given) * (-1 if more_is_better else 1)
+        varied = np.lib.stride_tricks.sliding_window_view(np.abs(worse), _SHORTLY)[:-1].max(axis=1)
+        top = next((top for top in _TOPS if more_is_better and max(given) <= top), None)
+        sizes = np.abs(given[_SHORTLY:-1]) if top is None else top
+        least = np.maximum(_JUMPS * varied, _PART * np.maximum(sizes, np.ptp(given)))
+        jumps = np.where(worse[_SHORTLY:] > least, worse[_SHORTLY:], 0)
+        if not jumps.any():
+            return None
+        at = _SHORTLY + int(np.argmax(jumps))
+        words = f"{given[at + 1]:.4g} at step {steps[at + 1]}, after {given[at]:.4g} at step {steps[at]}"
+        return Note(words, steps=(steps[at + 1],))
 
     @property
     def warning(self) -> str:
@@ -194,8 +221,8 @@ class Series:
         return " ".join(f"{text[0].upper()}{text[1:]}." for text in said if text)
 
 
-def wrong_in_the_end(states: Sequence[SavedState]) -> dict[str, Note]:
-    """Return what metrics are in the end that are no numbers then, or that were far better and stay so.
+def wrong_in(states: Sequence[SavedState]) -> dict[str, Note]:
+    """Return what metrics are that are no numbers in the end, were far better and stay so, or jumped once.
 
     By their names they are losses that rose, or accuracies that fell.
     """
@@ -207,7 +234,9 @@ def _wrong(name: str, line: Line) -> Note | None:
     if line.ended:
         return line.ended + Note(f", after {line.before}" * bool(line.before))
     less, more = bool(_LESS_IS_BETTER.search(name)), is_better_greater(name)
-    return line.lapsed(more_is_better=more) if less != more else None
+    if less == more:
+        return None
+    return line.lapsed(more_is_better=more) or line.jumped(more_is_better=more)
 
 
 def metric_names(states: Sequence[SavedState]) -> list[str]:

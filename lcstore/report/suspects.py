@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from lcstore.report.facts import SavedState, StoreReport
-from lcstore.report.series import wrong_in_the_end
+from lcstore.report.series import wrong_in
 from lcstore.units import counted
 
 
@@ -69,7 +69,7 @@ def _suspected(report: StoreReport, states: Sequence[SavedState]) -> Iterator[tu
     if report.tensors.leap_step is not None:
         yield report.tensors.leap_step, 1
     yield from ((step, 1) for note in report.tensors.notes for step in note.steps)
-    metrics = (step for note in wrong_in_the_end(states).values() for step in note.steps)
+    metrics = (step for note in wrong_in(states).values() for step in note.steps)
     yield from ((step, 0) for step in sorted(metrics))
 
 

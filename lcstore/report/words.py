@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lcstore.index.gone import all_gone
 from lcstore.report.facts import SharedNote, StoreReport, TensorsSeen
-from lcstore.report.series import wrong_in_the_end
+from lcstore.report.series import wrong_in
 from lcstore.report.suspects import apart, began_anew, named_in, not_finite_since
 from lcstore.storage.masking import printable
 from lcstore.storage.traits import can_be_written
@@ -64,7 +64,7 @@ def whole(report: StoreReport) -> str:
 
 def _gone_wrong(report: StoreReport) -> list[str]:
     """Return which metrics of kept states went wrong, as the loss of a run that diverged."""
-    wrong = wrong_in_the_end(report.looked_at)
+    wrong = wrong_in(report.looked_at)
     found = [f"{middle(name, 60)} is {note.text}" for name, note in wrong.items()]
     return [
         *([f"Metrics: {_first(found)}."] if found else []),

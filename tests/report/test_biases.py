@@ -95,3 +95,17 @@ def test_of_what_goes_its_own_way_nothing_is_told():
     assert report_of(lambda factor, _: factor.update({BIASES[1]: 0.06})).tensors.notable == []
     assert report_of(lambda *_: None).tensors.notable == []
     assert report_of(lambda factor, _: factor.update({BIASES[2]: 40.0}), "lossless").tensors.notable == []
+
+
+def test_of_a_bias_before_a_norm_which_moves_by_rounding_alone_nothing_is_told():
+    """Its gradient is none but for rounding, so it comes to rest as a rate falls: told as a death."""
+
+    def rests(factor, count):
+        factor[BIASES[1]] = 0.0 if count >= 18 else 1e-5 * 0.8**count
+
+    layers = Biased()
+    with lcstore.open(MemoryBackend.fresh(), durability="none") as store:
+        for count in range(24):
+            rests(layers.factor, count)
+            store.save(10 * count, layers.step())
+        assert gather(store).tensors.notes == ()

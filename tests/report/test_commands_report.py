@@ -193,7 +193,9 @@ def test_a_loss_that_exploded_leaves_the_others_to_be_seen(run):
     states = [replace(one, metrics={"loss": loss}) for one, loss in zip(states, losses, strict=True)]
     (plot,) = Plots(states, 80).all(["loss"])
     assert plot.splitlines()[1] == "Above what is drawn: 1735 at step 50"
-    assert float(plot.splitlines()[2].split()[0]) < 6
+    assert plot.splitlines()[2] == "Least 2.1 at step 110, most 1735 at step 50"
+    assert float(plot.splitlines()[3].split()[0]) < 6
+    assert float(plot.splitlines()[-3].split()[0]) == 2.1  # no room is left down to zero
     states = [
         replace(one, metrics={"loss": loss}) for one, loss in zip(states, sorted(losses)[:3] * 4, strict=True)
     ]
