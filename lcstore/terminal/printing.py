@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.storage.masking import without_secrets
-from lcstore.terminal.table import Table, printable, prose
+from lcstore.terminal.table import Table, is_huge, printable, prose
 
 #: What says that nothing more can be written.
 _FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
@@ -97,7 +97,7 @@ def console_of(stream: Any) -> Console:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as JSON can say it: what is no finite number is a text."""
+    """Return `value` as JSON can say it: what is no finite number is a text, and so is a huge integer."""
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
@@ -106,6 +106,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
+    if is_huge(value):
+        return hex(value)
     if value is None or isinstance(value, bool | int):
         return value
     return without_secrets(str(value) if isinstance(value, str | Exception) else repr(value))

@@ -7,7 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Final
+from typing import Final, TypeGuard
 
 from lcstore.storage.masking import printable as printable
 from lcstore.units import counted as counted
@@ -25,6 +25,8 @@ _ID: Final = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{24}\b")
 _JOINT: Final = "\xa0"
 #: In the place of items that have no room.
 _MORE: Final = ", ..."
+#: Bits of an integer that Python writes as digits: 4,300 of these by default.
+_MOST_BITS: Final = 14_000
 
 
 class Table:
@@ -165,9 +167,14 @@ def shortened(text: str, width: int) -> list[str]:
     return [f"{text[: max(width - 3, 0)]}..."[:width]]
 
 
+def is_huge(value: object) -> TypeGuard[int]:
+    """Return whether a value is an integer of more digits than Python writes: hexadecimal ones it does."""
+    return isinstance(value, int) and value.bit_length() > _MOST_BITS
+
+
 def brief(value: object, most: int) -> str:
     """Return what Python calls a value, in `most` characters or fewer."""
-    text = repr(value)
+    text = hex(value) if is_huge(value) else repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

@@ -146,3 +146,17 @@ def test_what_differs_of_metrics_and_metadata_is_told(tmp_path):
     sides = document(f"{tmp_path}/run@0", "@1")
     assert [sides[name]["metadata"] for name in "ab"] == [metadata for _, metadata in given]
     assert [sides[name]["metrics"]["loss"] for name in "ab"] == [0.5, 0.4]
+
+
+def test_integers_of_more_digits_than_python_writes_are_shown(tmp_path):
+    """They ended commands in a traceback: how far a counter has come may be packed into one."""
+    url, huge = str(tmp_path / "run"), 10**5000
+    with lcstore.open(url) as store:
+        for step in range(2):
+            store.save(step, {"n": huge + step, "some": {1: huge + step}})
+    for command in (["show", f"{url}@0"], ["diff", f"{url}@0", "@1"]):
+        shown = CliRunner().invoke(app, command)
+        assert shown.exit_code == 0, shown.output
+        assert hex(huge)[:20] in shown.stdout
+        told = CliRunner().invoke(app, [*command, "--json"])
+        assert hex(huge) in json.dumps(json.loads(told.stdout))
