@@ -10,7 +10,7 @@ from plain_tree import Branches, Tree
 
 from lcstore.durability import NAMED
 from lcstore.graph.anchors import Since
-from lcstore.graph.newest import ANCHOR_MARGIN, LATEST_READS, LEEWAY, MARGIN, NEWEST_READS, TRIES
+from lcstore.graph.newest import ANCHOR_MARGIN, FREE_READS, LATEST_READS, LEEWAY, MARGIN, NEWEST_READS, TRIES
 from lcstore.graph.paths import START, cheapest_paths, path_between
 from lcstore.graph.plan import ROUNDS, Plan, Shortcut
 from lcstore.graph.refs import EDGE_COST, ROOT, EdgeRef
@@ -45,7 +45,7 @@ def _limits(tree):
         if node == latest or node not in bases:
             delta = names[node].nbytes if names[node].base != ROOT else 0
             reads = LATEST_READS if node == latest else NEWEST_READS
-            limits[node] = reads * (tree.branches.places[node].anchor + delta)
+            limits[node] = max(FREE_READS, reads * (tree.branches.places[node].anchor + delta))
     return limits
 
 

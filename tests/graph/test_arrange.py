@@ -6,6 +6,7 @@ import math
 import pickle
 import random
 
+import graph_histories
 import plain_plan
 import pytest
 from graph_histories import ANCHOR, DELTA, ELEMENTS, History, Stubborn
@@ -13,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.durability import NAMED, Durability
+from lcstore.graph import newest
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Shortcut, needed, plan
 from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
+from lcstore.graph.sizes import Sizes
 
 pytestmark = pytest.mark.once
 
@@ -454,3 +457,24 @@ def test_collecting_twice_lets_go_of_nothing_more(tree):
     needs = history.needed(kept)
     history.collect(kept)
     assert history.needed(kept) == needs
+
+
+@pytest.mark.parametrize(("free", "anchors"), [(0, True), (newest.FREE_READS, False)])
+def test_newest_states_of_small_runs_need_no_anchors_of_their_own(monkeypatch, free, anchors):
+    """Of a sweep of small models they were most of what was stored, to save reads that take no time."""
+    monkeypatch.setattr(newest, "FREE_READS", free)
+    for name, value in {"ELEMENTS": 10**5, "ANCHOR": 325_000, "DELTA": 40_000}.items():
+        monkeypatch.setattr(graph_histories, name, value)
+    history = History()
+    history.sizes = Sizes(10**5)
+    begin = history.chain(10)[-1]
+    ends = set()
+    for _ in range(6):
+        history.run += 1
+        ends.add(history.chain(22, begin)[-1])
+    made = history.plan(set(history.nodes))
+    assert any(shortcut.base == ROOT for shortcut in made.shortcuts) == anchors
+    history.carry_out(made)
+    assert made.edges_after <= bound(history.nodes)
+    assert all(history.graph().path_bytes(node) < 1 << 22 for node in ends)
+    assert history.plan(set(history.nodes)).shortcuts == ()
