@@ -59,7 +59,7 @@ def wait_while(at_work: Sized) -> None:
             tell_at = math.inf
             _log.warning(
                 "stopped; what was begun is waited for (jobs at work: %d), so that nothing moves afterwards. "
-                "Where kernels are compiled, that takes up to a minute, and is kept for later processes",
+                "Where kernels are compiled, that takes a minute or more, and is kept for later processes",
                 len(at_work),
             )
 

@@ -36,10 +36,10 @@ _held: Final[list[Any]] = []
 #: What numba calls the places that one user can fill for all.
 _SHARED: Final = ("UserProvidedCacheLocator", "InTreeCacheLocator")
 _KEPT: Final = (
-    "kernels that nothing has needed here before are compiled, which takes up to a minute "
-    "and is kept for later processes: `lcstore warm` does it beforehand"
+    "kernels that nothing has needed here before are compiled, which takes up to a minute, or more "
+    "where others are at work, and is kept for later processes: `lcstore warm` does it beforehand"
 )
-_LOST: Final = "kernels are compiled, which takes up to a minute at each start, as they cannot be kept"
+_LOST: Final = "kernels are compiled, which takes a minute or more at each start, as they cannot be kept"
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:

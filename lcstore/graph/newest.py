@@ -12,8 +12,8 @@ NEWEST_READS: Final = 1.3
 #: The latest node of all, which is what is mostly restored. Decoding merged edges takes about three times as
 #: long a byte as an anchor does, so this keeps the time below 1.3 times.
 LATEST_READS: Final = 1.1
-#: Nor does any of these need an edge that has it read fewer bytes than this: they are read and decoded in some
-#: hundredths of a second, and an anchor for each run of a small model would be most of what is stored.
+#: None of these needs another edge to read fewer bytes than this: that takes some hundredths of a
+#: second, and an anchor for each run of a small model would be most of what is stored.
 FREE_READS: Final = 1 << 22
 #: The size of a merge that is only planned is counted as so much more where that hangs on it. It is estimated
 #: from other merges, which were so themselves: twice an error of 8 %.

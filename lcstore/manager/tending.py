@@ -22,6 +22,8 @@ _PAUSE: Final = 20.0
 _LONGEST: Final = 60.0
 #: The part of a grace that lies between two collections: what was let go of within that is left by the next.
 _BETWEEN: Final = 1 / 8
+#: A compaction that frees fewer bytes is not worth its requests.
+_LEAST_FREED: Final = 1 << 16
 
 
 class Tending:
@@ -74,14 +76,15 @@ class Tending:
                 if note not in self._told:
                     _log.warning("letting go of states beside the training: %s", note)
                     self._told.add(note)
-            if report.retired and _pays(store.planned()):
+            if report.retired and _pays(store.planned(), store.planned(max_bytes=0)):
                 store.compact(max_seconds=_LONGEST)
 
 
-def _pays(plan: CompactReport) -> bool:
-    """Return whether a compaction writes no more than half of what the store shrinks by.
+def _pays(plan: CompactReport, without: CompactReport) -> bool:
+    """Return whether a compaction writes no more than half of what the store shrinks by because of it.
 
-    What goes is there for a grace more: so a short run of which all was merged little by little took three
-    times what it takes without a rule. Where one is put off, the next has more to free.
+    What would go without it counts for nothing: what the last one freed is there for a grace more. So a short
+    run of which all was merged little by little took three times what it takes without a rule, and one of a
+    hundred saves of which three stay twice. Where one is put off, the next has more to free.
     """
-    return 2 * plan.bytes_written <= plan.bytes_before - plan.bytes_after
+    return max(_LEAST_FREED, 2 * plan.bytes_written) <= without.bytes_after - plan.bytes_after

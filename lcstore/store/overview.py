@@ -197,14 +197,14 @@ class Overview(Handle):
         self._check_open()
         return restore_costs(self._compactor())
 
-    def planned(self) -> CompactReport:
+    def planned(self, *, max_bytes: int | None = None) -> CompactReport:
         """Return what a compaction would do, from names and from records of the latest state alone.
 
         So it costs a few requests; its `bytes_written` is of weights alone, where that of
         ``compact(dry_run=True)``, which reads all records, is of all that would be written.
         """
         self._check_open()
-        return self._compactor().run(dry_run=True)
+        return self._compactor(max_bytes=max_bytes).run(dry_run=True)
 
     def _of_run(self, at: At, run: Run) -> At:
         """Return a name of the state that `at` and `run` mean together."""

@@ -442,8 +442,8 @@ def test_whoever_waits_for_kernels_is_told_once_that_they_are_compiled(caplog, m
     for _ in range(2):
         assert jit._TolerantCache(Empty()).load_overload((), None) is None
     assert [record.message for record in caplog.records if "lcstore warm" in record.message] == [
-        "kernels that nothing has needed here before are compiled, which takes up to a minute "
-        "and is kept for later processes: `lcstore warm` does it beforehand"
+        "kernels that nothing has needed here before are compiled, which takes up to a minute, or more "
+        "where others are at work, and is kept for later processes: `lcstore warm` does it beforehand"
     ]
 
 
