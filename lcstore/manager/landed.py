@@ -53,8 +53,7 @@ class Landed:
     def begin(self, step: int, begin: Callable[[], SaveFuture]) -> None:
         """Begin to save a step in the background."""
         with self._until_interrupted():
-            self._future = begin()
-            self.last = step
+            self._future, self.last = begin(), step  # both or none of them
 
     def save(self, step: int, save: Callable[[], SaveInfo]) -> SaveInfo:
         """Save a step while the loop waits, and take in what became of it."""
@@ -94,6 +93,7 @@ class Landed:
         self.last = self._committed = step
 
     def _note(self, info: SaveInfo) -> None:
+        self._interrupted = None
         self._last_save.saved(info)
         if info.kind != "skipped":
             self._committed = info.step
@@ -110,27 +110,35 @@ class Landed:
         """Wait for the save under way; raise what it failed with, if nobody has heard of that yet."""
         try:
             self._store.wait()
+        except Exception:
+            self._interrupted = None  # whose state is not there
+            raise
         finally:
             self._hear()
         self._look()
+
+    def catch_up(self) -> None:
+        """Take in all that ended; wait, as `wait` does, for nothing but what an interrupt came in."""
+        if self._interrupted is not None or not self._store.is_saving:
+            self.wait()
 
     def _hear(self) -> None:
         """Take in the save in the background, if it ended: an interrupt may leave it under way."""
         future = self._future
         if future is None or not future.done():
             return
-        self._future = None
         if Future.exception(future) is None:  # as the base class has it: nobody heard of a failure by this
             self._note(future.result())
         else:
             self.last = self._committed  # the step that failed may be saved once more
+        self._future = None  # at last: an interrupt before that has it be heard once more
 
     def tell(self) -> bool:
         """Tell of what is untold; return whether there was something. What the observer raises is raised."""
         if self._tells or not self._untold:  # an observer that saves is told of that when it returns
             return False
-        self._tells = True
         try:
+            self._tells = True
             while self._untold:
                 observer, info = self._untold.popleft()
                 observer(info)
@@ -153,9 +161,12 @@ class Landed:
 
     def _tell_all(self) -> None:
         """Tell of all that was saved, and of what an observer saves then."""
-        self._look()
-        self.tell()
-        while self._future is not None:
-            Future.exception(self._future)  # waits; of a failure nobody has heard by this
-            self._hear()
+        try:
+            if self._interrupted is not None:
+                self.wait()
+        finally:
             self.tell()
+            while self._future is not None:
+                Future.exception(self._future)  # waits; of a failure nobody has heard by this
+                self._hear()
+                self.tell()

@@ -213,8 +213,8 @@ class CheckpointManager:
         """Save a step if it is due, and tell nobody of it yet."""
         told = self._notice.is_given
         # The last save goes on whatever came before.
-        if not (told and self._notice.wants_a_save) and not self.store.is_saving:
-            self._landed.wait()
+        if not (told and self._notice.wants_a_save):
+            self._landed.catch_up()
         due = (force and not self._landed.is_there(step)) or self._is_due(step)
         self._evaluations.offered(step, metrics, saved=due)
         if not due:

@@ -242,6 +242,47 @@ def test_a_save_that_was_interrupted_when_its_state_was_there_is_told_and_not_ma
         assert [one.step for one in store.states()] == observer.steps
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_save_that_was_interrupted_when_its_thread_had_it_is_told_and_not_made_again(closes, monkeypatch):
+    """Ctrl-C as a save is handed over: it goes on, and its state is there later."""
+    backend, observer = MemoryBackend.fresh(), Observer()
+    begun, waited_for = threading.Event(), threading.Event()
+    manager = CheckpointManager(backend, every=1, on_saved=observer)
+    manager.save(0, state(0))
+    manager.wait_until_finished()
+    saver = manager.store._saver
+    commit, submit, wait = manager.store._commit, saver._thread.submit, saver.wait
+
+    def held(*args):
+        begun.set()
+        waited_for.wait(30)
+        return commit(*args)
+
+    def interrupted(run):
+        submit(run)
+        begun.wait(30)
+        raise KeyboardInterrupt
+
+    def waiting():
+        if begun.is_set():
+            waited_for.set()
+        return wait()
+
+    monkeypatch.setattr(manager.store, "_commit", held)
+    monkeypatch.setattr(saver, "wait", waiting)
+    with monkeypatch.context() as patched:
+        patched.setattr(saver._thread, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.save(1, state(1))
+    if not closes:
+        assert not manager.save(1, state(1), force=True)
+        assert observer.steps == [0, 1]
+    manager.close()
+    with lcstore.open(backend, "r") as store:
+        assert observer.steps == [0, 1]
+        assert [one.step for one in store.states()] == [0, 1]
+
+
 def test_a_save_that_was_interrupted_before_its_state_was_there_is_made_again(monkeypatch):
     observer = Observer()
     with CheckpointManager(MemoryBackend.fresh(), every=1, background=False, on_saved=observer) as manager:
