@@ -15,6 +15,7 @@ import lcstore
 from lcstore import CorruptionError, InvalidInputError, StorageError
 from lcstore.compaction.making import Made, Maker
 from lcstore.format import keys, markkeys
+from lcstore.graph import newest
 from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.storage.memory import MemoryBackend
@@ -402,3 +403,26 @@ def test_what_is_collected_meanwhile_is_not_taken_for_what_there_was_no_time_for
         report = store.compact()
     assert len(report.skipped) == report.planned > 0
     assert not report.is_cut_short
+
+
+def test_what_is_left_of_small_forks_has_no_anchors_of_its_own(monkeypatch):
+    """They took a quarter to a half of a sweep, to save reads of some MiB."""
+    stored = []
+    for free in (0, 1 << 22):
+        monkeypatch.setattr(newest, "FREE_READS", free)
+        backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+        weights = random.standard_normal((64, 64)).astype(np.float32)
+        for fork in range(5):
+            with lcstore.open(backend, grace=0, threads=1, durability="none") as store:
+                weights = store.resume(0)["model"]["w.weight"] if fork else weights
+                for step in range(12 * fork, 12 * (fork + 1)):
+                    store.save(step, {"model": {"w.weight": weights}})
+                    weights = weights + random.normal(0, 1e-3, weights.shape).astype(np.float32)
+        before = values(backend)
+        with lcstore.open(backend, "r+", threads=1, durability="none") as store:
+            for _ in range(3):
+                store.maintain("each-run:latest:2")
+            assert store.compact(dry_run=True).planned == 0
+            stored.append(store.stats().bytes_stored["total"])
+        assert same(values(backend), {step: before[step] for step in range(60) if step % 12 > 9})
+    assert stored[1] < 0.8 * stored[0]
