@@ -135,6 +135,7 @@ def samples(size: int = 300) -> dict[str, bytes]:
     rng = np.random.default_rng(11)
     normal = rng.normal(size=size).astype(np.float32)
     sparse = np.where(rng.random(size) < 0.03, np.float32(3), np.float32(0)).astype(np.float32)
+    one_way = np.abs(normal) * np.where(np.arange(size) < size // 2, np.float32(-1), np.float32(1))
     far = normal.copy()
     far[7] = 5e5
     squares = np.square(normal * np.float32(1e-5))
@@ -151,6 +152,8 @@ def samples(size: int = 300) -> dict[str, bytes]:
         "pack": LCCodec(step_size=0.5, entropy="pack").encode(normal),
         "escapes": LCCodec(step_size=0.25, entropy="pack").encode(far),
         "symbol": LCCodec(step_size=0.01, entropy="symbol").encode(normal),
+        "signs": LCCodec(step_size=0.5, entropy="pack").encode(one_way),
+        "signs of runs": LCCodec(step_size=0.5, entropy="runs").encode(one_way),
         "runs": LCCodec(step_size=0.5, entropy="runs").encode(sparse),
         "wide": LCCodec(step_size=2.0**-20).encode(normal),
         "blocks": LCCodec(scale="block", bits=4).encode(np.concatenate((normal, *[normal * 8] * 20))),

@@ -96,6 +96,7 @@ def test_the_samples_themselves_decode():
     for name, data in SAMPLES.items():
         assert take_apart(data).to_bytes() == data, name
         LCCodec().decode_frame(data)
+        assert take_apart(data).features == (f.RELATIVE if name.startswith("signs") else 0), name
 
 
 @pytest.mark.parametrize(
