@@ -1,8 +1,10 @@
 """Makes a store that later versions go on reading, and the digests of what it gives back.
 
-This is run by hand, once for each new number of the format, by the version that is to be read for good::
+This is run by hand, once for each new number of the format or feature of its frames, by the version that is
+to be read for good::
 
     PYTHONPATH=tests python tests/format/stores/make.py tests/format/stores/format-0
+    PYTHONPATH=tests python tests/format/stores/make.py tests/format/stores/format-0-signs one-way
 
 No test runs it, and no test writes what it makes: where a test of `test_old_stores.py` fails, the library is
 to be mended, and not the fixture.
@@ -24,6 +26,7 @@ import torch
 from kit.given import all_given
 
 import lcstore
+from lcstore.coders import format as f
 
 #: Shapes and dtypes of what lies on grids, with its two moments.
 _WEIGHTS = {
@@ -142,11 +145,30 @@ def train(url: Path) -> None:
         store.collect()  # nothing is deleted within the grace: what nobody needs is condemned
 
 
-def main(target: str) -> None:
+def train_one_way(url: Path) -> None:
+    """Make a store of rows that move one way each: deltas, moments and merged edges have relative signs."""
+    rng = np.random.default_rng(85)
+    weight = rng.integers(-64, 64, (16, 64)) / 256
+    with lcstore.open(url, policy="high", durability=_DURABILITY) as store:
+        for step in range(0, 40, 10):
+            moved = rng.choice([-1, 1], (16, 1)) * rng.integers(0, 3, weight.shape)
+            moved[rng.random(weight.shape) < step / 40] = 0  # packed levels at first, tokens then
+            weight = weight + moved / 512
+            second = np.outer(np.exp2(rng.integers(-3, 3, 16)), np.exp2(rng.integers(-3, 3, 64)))
+            moments = {"step": step, "exp_avg": moved * 1e-3, "exp_avg_sq": second * 1e-6}
+            state = {name: np.float32(value) if name != "step" else value for name, value in moments.items()}
+            model = {"a.weight": weight.astype(np.float32)}
+            store.save(step, {"model": model, "optimizer": {"state": {0: state}, "param_groups": [{}]}})
+        store.compact()
+    chunks = [f.HEADER.unpack_from(path.read_bytes()) for path in url.glob("data/*/*/*/c.*")]
+    assert sum(fields[14] == f.RELATIVE for fields in chunks) > 6
+
+
+def main(target: str, kind: str = "") -> None:
     """Write ``target.zip`` and ``target.json``."""
     with tempfile.TemporaryDirectory() as folder:
         url = Path(folder) / "store"
-        train(url)
+        (train_one_way if kind == "one-way" else train)(url)
         with lcstore.open(url, "r") as store:
             given = all_given(store)
         with zipfile.ZipFile(f"{target}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
@@ -157,4 +179,4 @@ def main(target: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
