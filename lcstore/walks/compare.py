@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -101,6 +101,10 @@ def compare(a: Compared, b: Compared, executor: Executor) -> Diff:
     """Compare two states; `executor` compares several tensors at a time. Their values are used up."""
     paths = [*b.specs, *(path for path in a.specs if path not in b.specs)]
     measured = list(map_all(executor, partial(_compare, a, b), paths))
+    measured = [
+        (replace(one, parameter=_parameter(path, b.node if path in b.specs else a.node)), sums)
+        for path, (one, sums) in zip(paths, measured, strict=True)
+    ]
     leaves = {
         format_name(path): (a.leaves.get(path, MISSING), b.leaves.get(path, MISSING))
         for path in [*b.leaves, *(path for path in a.leaves if path not in b.leaves)]
@@ -110,6 +114,15 @@ def compare(a: Compared, b: Compared, executor: Executor) -> Diff:
     quantities = [pair for path, pair in counted.items() if is_quantity(path, pair[0])]
     total = _total(quantities or [*counted.values()])
     return Diff(a.side, b.side, tuple(one for one, _ in measured), differing, total)
+
+
+def _parameter(path: Name, node: Node) -> str | None:
+    """Return what a moment is of, where an optimizer of torch keeps it under the number of a parameter."""
+    optimizer, kept = path[:-3], path[-3:]
+    updates = node.layout.notes.updates.get(optimizer, ())
+    if len(kept) == 3 and kept[0] == "state" and isinstance(kept[1], int) and kept[1] < len(updates):
+        return format_name(updates[kept[1]])
+    return None
 
 
 def _alike(one: object, other: object) -> bool:

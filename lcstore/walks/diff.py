@@ -87,6 +87,8 @@ class TensorDiff:
     growth
         Norm of the second over that of the first: above 1 where the second has the larger values, and
         infinite where the first has none but zeros. NaN where `norm` is not finite.
+    parameter
+        The name of the parameter that an optimizer of torch keeps it for, under a number; None for others.
     """
 
     path: str
@@ -102,6 +104,7 @@ class TensorDiff:
     error: float = math.nan
     nans: int = 0
     growth: float = math.nan
+    parameter: str | None = None
 
     @property
     def is_mostly_error(self) -> bool:
@@ -232,14 +235,16 @@ def is_quantity(path: Name, one: TensorDiff) -> bool:
 def cells_of(one: TensorDiff) -> tuple[tuple[str, ...], str]:
     """Return the numbers of a difference as text, the error beside what it is relative to; and a note."""
     note: str = "" if one.status in ("same", "changed") else one.status
+    kept_for = "" if one.parameter is None else f"of {one.parameter}"
     if not one.size:
-        return ("",) * len(NUMBERS), note
+        return ("",) * len(NUMBERS), ", ".join(filter(None, (note, kept_for)))
     relative = "NaN" if math.isnan(one.norm) else f"{one.relative:.3g}"
     growth = "" if math.isnan(one.growth) else f"{one.growth:.4g}"
     known = one.scale > 0 and not math.isnan(one.error)
     error = f"{one.error / one.scale:.2g}" if known else ""
     note = note or "mostly error" * one.is_mostly_error or f"{one.nans:,} NaN" * bool(one.nans)
-    return (relative, error, growth, f"{one.norm:.4g}", f"{one.changed:.2%}", f"{one.largest:.3g}"), note
+    numbers = (relative, error, growth, f"{one.norm:.4g}", f"{one.changed:.2%}", f"{one.largest:.3g}")
+    return numbers, ", ".join(filter(None, (note, kept_for)))
 
 
 def _row(one: TensorDiff) -> tuple[str, ...]:

@@ -392,6 +392,23 @@ def test_what_optimizers_keep_comes_last_and_forks_are_told_apart():
         assert other.node[:8] in said
 
 
+def test_moments_that_are_numbered_are_told_with_their_parameters():
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with lcstore.open(MemoryBackend.fresh(), policy="lossless") as store:
+        for step in range(2):
+            model(torch.full((1, 4), step + 1.0)).sum().backward()
+            optimizer.step()
+            store.save(step, {"model": model, "optim": optimizer})
+        found = store.diff(0, 1)
+    assert found["optim/state/#0/exp_avg"].parameter == "model/weight"
+    assert found["optim/state/#1/exp_avg_sq"].parameter == "model/bias"
+    assert found["model/weight"].parameter is None
+    row = next(line for line in str(found).splitlines() if line.startswith("optim/state/#1/exp_avg_sq"))
+    assert row.endswith("of model/bias")
+
+
 @pytest.mark.parametrize("policy", ["balanced", "small"])
 @pytest.mark.parametrize("lasts", [True, False])
 def test_the_error_of_saves_after_a_jump_is_told(policy, lasts):
