@@ -23,7 +23,7 @@ _LITTLE: Final = 1 / 50
 #: So small a part, if it lasts and beside the others, is less than layers that train come down to, and more
 #: than what weight decay alone moves one by that is dead (measured: decision 0051).
 _HARDLY: Final = 1 / 10
-#: So many times as far, once and beside the others, is no chance.
+#: So many times as far, once, is no chance. The others may follow: those around one that is set anew do.
 _ONCE: Final = 30.0
 #: So small a part is nothing, whatever the others do: no learning rate falls so far, but a network dies so.
 _NOTHING: Final = 1e-6
@@ -351,8 +351,9 @@ def _leapt(beside: _Beside, movement: Array, the_others: str) -> Note | None:
     place = _LEAST + int(np.argmax(parts[_LEAST:]))
     before, after = parts[max(0, place - _SHORTLY) : place], parts[place + 1 :][:_SHORTLY]
     times = float(parts[place] / np.median(before))
+    own = float(beside.moved[place] / np.median(beside.moved[max(0, place - _SHORTLY) : place]))
     most = max(before.max(), after.max(initial=0))
-    if not after.size or times < _ONCE or most > parts[place] / _FAR:
+    if not after.size or own < _ONCE or most > parts[place] / _FAR:
         return None
     state, step = int(beside.places[place]), int(beside.steps[place])
     if not np.isfinite(movement[state - 2 : state + 3]).all():  # it may have moved so before

@@ -101,7 +101,8 @@ class Line:
         risen = _OF_FALL * (medians[0] - least)
         if more_is_better:
             top = next((top for top in _TOPS if max(given) <= top), math.inf)
-            risen = min(risen, max((_FAR - 1) * (top + least), _LEAST_FALL * top))
+            risen = min(risen, (_FAR - 1) * (top + least))
+            risen = max(risen, _LEAST_FALL * top) if top < math.inf else risen
         elif least > 0:
             risen = min(risen, (_FAR - 1) * least)
         far = least + max(risen, _VARIES * varies)

@@ -324,6 +324,11 @@ def test_a_layer_that_moved_far_once_is_told():
     assert notes_of(course([leapt] * 4)) == {}  # all of them did
     assert notes_of(course([[*leapt[:14], 50, *leapt[15:]], *others])) == {}  # not once
     assert notes_of(course([[*leapt[:13], 20, *leapt[14:]], *others])) == {}
+    # In a small network the others follow one that is drawn anew, within that save.
+    follow = [[*one[:13], 5, *one[14:]] for one in others]
+    leapt[14:16] = [1.1, 1]
+    assert "at step 130 alone" in notes_of(course([leapt, *follow]))[0]
+    assert notes_of(course([[*leapt[:13], 25, *leapt[14:]], *follow])) == {}
     assert notes_of(course([[np.nan, 1, 100, *[1] * 25], *others])) == {}  # as training begins
 
 

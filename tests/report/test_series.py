@@ -116,3 +116,12 @@ def test_a_loss_of_batches_that_are_harder_or_easier_has_not_jumped(seed):
     for sigma in (0.05, 0.2, 0.4):
         losses = 0.7 * np.exp(-np.arange(200) / 40) * np.exp(sigma * random.standard_normal(200))
         assert wrong_in(states(losses.tolist())) == {}
+
+
+@pytest.mark.parametrize("top", [1, 100])
+def test_an_accuracy_that_fell_by_a_sample_of_a_few_hundred_is_none(top):
+    """Most of its values are the same, so that it varies by nothing from value to value."""
+    for best, then in ((0.995, 0.992), (0.9, 0.89), (0.509, 0.5)):
+        told = wrong_in(states([best * top] * 20 + [then * top] * 20, "val_acc"))
+        assert told == {}
+    assert "down since" in wrong_in(states([0.95 * top] * 20 + [0.85 * top] * 20, "val_acc"))["val_acc"].text
