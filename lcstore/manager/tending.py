@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from lcstore.compaction.compact import CompactReport
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.retention import Retention
 from lcstore.store.store import Store
@@ -76,15 +75,18 @@ class Tending:
                 if note not in self._told:
                     _log.warning("letting go of states beside the training: %s", note)
                     self._told.add(note)
-            if report.retired and _pays(store.planned(), store.planned(max_bytes=0)):
+            if report.retired and _pays(store):
                 store.compact(max_seconds=_LONGEST)
 
 
-def _pays(plan: CompactReport, without: CompactReport) -> bool:
+def _pays(store: Store) -> bool:
     """Return whether a compaction writes no more than half of what the store shrinks by because of it.
 
     What would go without it counts for nothing: what the last one freed is there for a grace more. So a short
     run of which all was merged little by little took three times what it takes without a rule, and one of a
     hundred saves of which three stay twice. Where one is put off, the next has more to free.
     """
-    return max(_LEAST_FREED, 2 * plan.bytes_written) <= without.bytes_after - plan.bytes_after
+    plan = store.planned()
+    left = plan.bytes_after + max(_LEAST_FREED, 2 * plan.bytes_written)
+    # Seldom is all that goes enough, so seldom is planned twice.
+    return left <= plan.bytes_before and left <= store.planned(max_bytes=0).bytes_after
