@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,12 +22,21 @@ from lcstore import CorruptionError, InvalidInputError, StorageError
 from lcstore.cli.app import app
 from lcstore.cluster.tasks import Task, carried_out
 from lcstore.format import keys
+from lcstore.graph import newest
 from lcstore.storage.memory import MemoryBackend
 from lcstore.terminal import scheduler
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 
 KEEP = "latest:2 | every:8"
+#: What workers go by: they are processes of their own.
+FREE_READS = newest.FREE_READS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _as_workers_plan() -> Iterator[None]:
+    with patch.object(newest, "FREE_READS", FREE_READS):
+        yield
 
 
 @pytest.fixture(scope="module")
