@@ -69,4 +69,9 @@ def _shared(alike: Mapping[str, Note]) -> SharedNote:
 
 
 def _text(number: float) -> str:
-    return f"{number:.3g}" if isinstance(number, float) else str(number)
+    return _rounded(number) if isinstance(number, float) else str(number)
+
+
+def _rounded(number: float) -> str:
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}" if 1000 <= rounded < 1e9 else f"{number:.3g}"

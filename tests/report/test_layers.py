@@ -165,7 +165,7 @@ def test_a_layer_that_goes_on_in_a_network_that_stops_moves_no_further():
     assert said == {
         1: "is not seen to move since step 120",
         3: "goes on while most layers have slowed down since about step 130: "
-        "by the end these move 1.43e+04 times less than shortly before, it 4 times less",
+        "by the end these move 14,300 times less than shortly before, it 4 times less",
     }
     steady = [*stops[:13], *[1.2] * 23]
     slows = [*stops[:13], *[0.1] * 23]
@@ -206,7 +206,8 @@ def test_a_layer_that_moves_further_at_once_is_told_so_though_the_rate_comes_to_
     assert notes_of(course(moves)) == {2: note}
     moves[2, 30:] /= factor**3
     note = (
-        f"hardly moves any more since step 300: {factor**2:.3g} times less than it used to, beside the others"
+        f"hardly moves any more since step 300: {factor**2:,.0f} times less than it used to, "
+        "beside the others"
     )
     assert notes_of(course(moves)) == {2: note}
 
@@ -287,8 +288,8 @@ def test_what_differs_among_layers_that_are_alike_is_told_from_the_least_to_the_
         ("g", Note(f"moves less after step {{}}, and {slow}", ((7,), (60.0,)), (8,))),
     ]
     assert [(note.text, note.names, note.steps) for note in shared(notes)] == [
-        (grown.format("990 to 1010", "8 to 2.05e+03", 2), ("a", "c"), (990,)),
-        (since.format(8, "60 to 1.5e+03"), ("b", "e"), (8,)),
+        (grown.format("990 to 1010", "8 to 2,050", 2), ("a", "c"), (990,)),
+        (since.format(8, "60 to 1,500"), ("b", "e"), (8,)),
         (since.format(9, 70), ("d",), (9,)),
         (f"moves less after step 5 to 7, and {since.format(9, '60 to 70')}", ("f", "g"), (6,)),
     ]
