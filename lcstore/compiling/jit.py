@@ -31,6 +31,8 @@ R = TypeVar("R")
 
 _log: Final = logging.getLogger("lcstore")
 _lock: Final = RLock()
+#: How many kernels this process has loaded or compiled.
+_readied = 0
 #: Locks that a fork under way has taken.
 _held: Final[list[Any]] = []
 #: What numba calls the places that one user can fill for all.
@@ -258,6 +260,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_wait_for_kernels, after_in_parent=_go_on, after_in_child=_go_on)
 
 
+def readied() -> int:
+    """Return how many kernels this process has loaded or compiled: what needs one first takes longer."""
+    return _readied
+
+
 def say_nothing() -> None:
     """Have nothing said of compilation in this process: somebody asked for it."""
     _TolerantCache.told = True
@@ -270,6 +277,8 @@ def _undisturbed(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """
 
     def made(signature: Any) -> Any:
+        global _readied
+        _readied += 1
         with garbage_waits():
             return compile_for(signature)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Final, TypeVar
 
+from lcstore.compiling.jit import readied
 from lcstore.manager.behind import wait_for, wait_for_all
 from lcstore.manager.schedule import Pace
 
@@ -16,17 +17,24 @@ T = TypeVar("T")
 #: Steps and saves that are remembered: the median of them is what one takes.
 _STEPS: Final = 50
 _SAVES: Final = 6
-#: The first save of a process compiles kernels and stores a whole state: it says little of those that follow,
-#: and counts so much of what it took while nothing else is known.
-_FIRST: Final = 0.1
+#: The first save of a process stores a whole state, and it and others load kernels or compile them: they say
+#: little of those that follow, and count so much of what they took while nothing else is known.
+_EARLY: Final = 0.1
 
 
 class _Save:
     """What one save took: the loop's waiting, and the steps while it was under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, early: bool) -> None:
         self.blocked = self.slow = 0.0
         self.steps = 0
+        #: Whether it took more than later ones will.
+        self.early = early
+        self._kernels = readied()
+
+    def look(self) -> None:
+        """Take note whether kernels were loaded since it began; it is under way yet, or just over."""
+        self.early = self.early or readied() > self._kernels
 
     def cost(self, step: float) -> float:
         """Return the seconds that the loop lost, of which a step takes so many otherwise."""
@@ -47,7 +55,6 @@ class Meter:
         #: Whether the states are of JAX, which computes steps behind the loop.
         self._computes_behind = False
         self._saves: deque[_Save] = deque(maxlen=_SAVES)
-        self._first: _Save | None = None
         self._last: int | None = None
         self._began = clock()
         #: The step that ended last, when the loop went on after it, and whether a save was under way then.
@@ -78,12 +85,12 @@ class Meter:
             elif self._saves:
                 self._saves[-1].slow += seconds
                 self._saves[-1].steps += count
+                self._saves[-1].look()
         self._step = step
 
     def begun(self, step: int) -> None:
         """Take note that a save of a step began at the moment that was entered."""
-        self._saves.append(_Save())
-        self._first = self._first or self._saves[-1]
+        self._saves.append(_Save(early=not self._saves))
         self._last, self._began = step, self._entered
 
     def ready(self, state: T) -> T:
@@ -107,6 +114,7 @@ class Meter:
         self._left, self._saving = self._clock(), saving
         if self._saves and (told or self._last == self._step):
             self._saves[-1].blocked += self._left - self._entered
+            self._saves[-1].look()
             self._entered = self._left
 
     def resumed(self, step: int) -> None:
@@ -124,7 +132,8 @@ class Meter:
 
     def _cost(self, step: float) -> float | None:
         """Return what a save costs the loop, of which a step takes so many seconds; None before the first."""
-        saves = [save.cost(step) for save in self._saves if save is not self._first]
-        if saves:
-            return median(saves[:-1] or saves)  # what is not over may cost more yet
-        return None if self._first is None else _FIRST * self._first.cost(step)
+        usual = [save for save in self._saves if not save.early]
+        over = [save for save in usual if save is not self._saves[-1]]  # what is not may cost more yet
+        if usual:
+            return median(save.cost(step) for save in over or usual)
+        return _EARLY * max(save.cost(step) for save in self._saves) if self._saves else None

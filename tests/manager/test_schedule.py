@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore import FailureRate, InvalidInputError, Overhead, Seconds, Steps
+from lcstore.manager import meter
 from lcstore.manager.meter import Meter
 from lcstore.manager.schedule import Pace, schedule_from
 
@@ -76,6 +77,34 @@ def test_a_first_save_that_takes_long_does_not_put_off_the_second():
     loop.blocked = 0.02
     loop.run(600)
     assert 100 <= loop.saved[1] <= 300  # 8 s are 3.5 % of 2,300 steps
+    assert 200 > loop.saved[-1] - loop.saved[-2] >= 5
+
+
+class Loads(Loop):
+    """A loop whose second save loads kernels, as the first of a delta: the loop waits, or its steps do."""
+
+    def __init__(self, schedule, behind):
+        self.behind, self.ready = behind, 0
+        super().__init__(schedule)
+
+    def takes(self, usual, long, at):
+        if len(self.saved) == at and self.behind == (at == 2):
+            self.ready = 1
+            return long
+        return usual
+
+    blocked = property(lambda self: self.takes(0.02, 8.0, 1), lambda self, _: None)
+    slower = property(lambda self: self.takes(0.2, 20.0, 2), lambda self, _: None)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_save_that_loads_kernels_does_not_put_off_the_next(monkeypatch, behind):
+    """The third of a process came two thousand steps later."""
+    loop = Loads(Overhead(0.035), behind)
+    monkeypatch.setattr(meter, "readied", lambda: loop.ready)
+    loop.run(1000)
+    assert loop.ready
+    assert loop.saved[2] - loop.saved[1] <= 300
     assert 200 > loop.saved[-1] - loop.saved[-2] >= 5
 
 
