@@ -342,7 +342,7 @@ class CheckpointManager:
         metric
             Its name, as it was given to `save`.
         mode
-            Which value is the best; if not given, the least.
+            Which value is the best; if not given, that of the rule in `keep`, or else the least.
 
         Raises
         ------
@@ -353,7 +353,7 @@ class CheckpointManager:
         """
         if self.store.latest_step() is None:
             return None
-        return self.store.best_step(metric, mode)
+        return self.store.best_step(metric, mode or self._evaluations.mode_of(metric))
 
     def restore(self, step: At = None, **how: Unpack[RestoreOptions]) -> Any:
         """Return a state, as `Store.restore` does; the next save does not go on from it."""

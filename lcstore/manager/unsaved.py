@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -71,6 +71,11 @@ class Evaluations:
                 self._missed[name] = max(self._missed.get(name, (value, step)), (value, step))
             else:
                 self._tell(step, name, rule, value)
+
+    def mode_of(self, metric: str) -> Literal["min", "max"] | None:
+        """Return which value of a metric is the best by the rule; None where it says none, or both."""
+        modes = {rule.mode for rule in self._rules.values() if rule.metric == metric}
+        return modes.pop() if len(modes) == 1 else None
 
     def ended(self, offered: int | None, last: int | None) -> None:
         """Tell of the last step that was offered, and of the best of a loop over epochs, if not saved."""

@@ -62,7 +62,8 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
     missing = filler.missing
     if missing:
         shown = ", ".join(repr(format_name(name)) for name in missing[:5]) + ", ..." * (len(missing) > 5)
-        near = nearest(format_name(missing[0]), [name for name in (*tensors, *leaves) if name not in missing])
+        others = [name for name in (*tensors, *leaves) if name not in filler.asked]
+        near = nearest(format_name(missing[0]), others)
         meant = f" (is {near[0]!r} meant for {format_name(missing[0])!r}?)" if near else ""
         raise InvalidInputError(
             f"the tree given as `like` asks for what is not stored as such: {shown}{meant}; restore without "
@@ -77,6 +78,7 @@ class _Filler:
     def __init__(self, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -> None:
         self.tensors = tensors
         self.leaves = leaves
+        self.asked: set[Name] = set()
         self.missing: list[Name] = []
         #: What was given for tensors, each with its leaf: so the memory of that stays its own.
         self.made: dict[tuple[int, Hashable], tuple[Any, Any]] = {}
@@ -85,6 +87,7 @@ class _Filler:
 
     def fill(self, name: Name, leaf: Any) -> Any:
         """Return what is stored under a name; note where nothing is that the leaf can be."""
+        self.asked.add(name)
         wants_tensor = is_array(leaf) or is_abstract(leaf)
         if not wants_tensor and name in self.leaves:
             return self.leaves[name]
@@ -96,7 +99,10 @@ class _Filler:
             if is_number(leaf) and name in self.tensors:
                 return number_of(self.tensors[name], type(leaf))
         except InvalidInputError as error:
-            raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
+            raise InvalidInputError(
+                f"tensor {format_name(name)!r}: {error.message}; leave what does not fit out of the tree "
+                "given as `like`, and add it by hand"
+            ) from error
         self.missing.append(name)
         return None
 

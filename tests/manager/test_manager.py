@@ -330,6 +330,19 @@ def test_the_best_step_is_found_by_its_metric():
             manager.best_step("speed")
 
 
+def test_the_best_step_is_the_one_that_the_managers_own_rule_keeps():
+    rule = "latest:2 | best:1:acc:max | best:1:gap:min | each-run:best:2:gap:max"
+    with CheckpointManager(MemoryBackend.fresh(), every=1, keep=rule) as manager:
+        for step in range(5):
+            metrics = {"acc": -abs(step - 2), "gap": abs(step - 3), "loss": -step}
+            manager.save(step, state(step), metrics=metrics)
+        manager.wait_until_finished()
+        assert manager.best_step("acc") == 2
+        assert manager.best_step("acc", "min") == 4
+        assert manager.best_step("loss") == 4  # of which no rule says anything
+        assert manager.best_step("gap") == 3  # of which rules say both
+
+
 def test_a_loop_goes_on_from_what_was_saved():
     backend = MemoryBackend.fresh()
     with CheckpointManager(backend, every=10) as manager:

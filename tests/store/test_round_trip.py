@@ -166,8 +166,14 @@ def test_like_and_dtype(tmp_path, run):
         store.restore(0, like={"absent": np.zeros(3)})
     with pytest.raises(InvalidInputError, match=r"is 'model/fc2.bias' meant for 'model/fc2.bais'\?"):
         store.restore(0, like={"model": {"fc2.bais": np.zeros(10)}})
-    with pytest.raises(InvalidInputError, match="shape"):
-        store.restore(0, like={"model": {"fc2.bias": np.zeros(11)}})
+    whole = {name: np.zeros(array.shape) for name, array in store.restore(0)["model"].items()}
+    with pytest.raises(InvalidInputError, match=r"not stored as such: 'model/fc3.bias'; restore") as refused:
+        store.restore(0, like={"model": {**whole, "fc3.bias": np.zeros(10)}})
+    assert "meant for" not in str(refused.value)  # each stored name is asked for under its own
+    with pytest.raises(InvalidInputError, match=r"shape .* is asked for; leave what does not fit out"):
+        store.restore(0, like={"model": {**whole, "fc2.bias": np.zeros(11)}})
+    del whole["fc2.bias"]
+    assert store.restore(0, like={"model": whole})["model"].keys() == whole.keys()
 
 
 def test_labels(tmp_path, run):
