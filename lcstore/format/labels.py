@@ -101,10 +101,12 @@ def check_at(at: object) -> At:
     except InvalidInputError as error:
         # What holds tensors fills lines, and says nothing.
         shown = repr(at)[:100] if isinstance(at, int | float | tuple) else f"a {type(at).__qualname__}"
-        into = "; to load into objects: restore_into('latest', {'model': model})"
+        if isinstance(getattr(at, "node", None), str):  # of what `states` and `save` return
+            shown += ": give its .node"
+        elif isinstance(at, Mapping) or hasattr(at, "load_state_dict"):
+            shown += "; to load into objects: restore_into('latest', {'model': model})"
         raise InvalidInputError(
-            "a state is named by its step (an integer, 0 or more), 'latest', a tag or a node id, "
-            f"not {shown}{into if isinstance(at, Mapping) or hasattr(at, 'load_state_dict') else ''}"
+            f"a state is named by its step (an integer, 0 or more), 'latest', a tag or a node id, not {shown}"
         ) from error
 
 

@@ -101,6 +101,8 @@ def test_arguments_in_another_order(store):
         store.restore_into(200, target | {"optimizer": {"step": np.zeros(1)}})
     with pytest.raises(InvalidInputError, match=r"not a dict; to load into objects: restore_into\("):
         store.restore(target)
+    with pytest.raises(InvalidInputError, match=r"not a StepInfo: give its \.node"):
+        store.restore(store.info())
     with pytest.raises(InvalidInputError, match=r"a name is text .* not 100"):
         store.read("model/w", 100)
     with pytest.raises(InvalidInputError, match=r"export\(store\[step\], file\) writes a state, not a Store"):
