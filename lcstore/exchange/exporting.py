@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
 from lcstore.dtypes import is_stored_as_bits
-from lcstore.errors import InvalidInputError
+from lcstore.errors import InvalidInputError, NotFiniteWarning
 from lcstore.exchange.newfile import new_file, new_folder
 from lcstore.exchange.npzfile import write_npz
 from lcstore.exchange.outgoing import Outgoing, outgoing
@@ -18,6 +18,8 @@ from lcstore.exchange.torchfile import write_torch
 from lcstore.exchange.zarrfolder import write_zarr
 from lcstore.jobs.survey import OnProgress
 from lcstore.read.snapshot import Snapshot
+from lcstore.units import counted
+from lcstore.warned import warn
 
 _FILES: Final[dict[str, Callable[[IO[bytes], Outgoing], None]]] = {
     "safetensors": write_safetensors,
@@ -119,6 +121,11 @@ def export(
     StorageError
         The target failed.
 
+    Warns
+    -----
+    NotFiniteWarning
+        Weights of the state are NaN or infinite.
+
     Examples
     --------
     >>> report = lcstore.export(store[10], "step10.npz", names="model")
@@ -150,6 +157,12 @@ def export(
         with new_file(text, storage_options, overwrite=overwrite) as file:
             _FILES[named](file, out)
     manifest, info = out.manifest, snapshot.info
+    if bad := info.not_finite:
+        warn(
+            f"{text} has a state of which {counted(bad, 'tensor')} of weights {'is' if bad == 1 else 'are'} "
+            "not finite (NaN or infinite): `lcstore report` says since when",
+            NotFiniteWarning,
+        )
     dtypes = {place.dtype for place in out.places.values()}
     return ExportReport(
         url=text,

@@ -137,6 +137,19 @@ def test_a_process_that_is_killed_leaves_no_file_of_the_name(tmp_path, store):
     assert not file.exists()
 
 
+def test_a_state_that_diverged_is_exported_with_a_warning(tmp_path):
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(0, {"fc.weight": weight})
+        with pytest.warns(lcstore.NotFiniteWarning, match="step 1"):
+            store.save(1, {"fc.weight": weight + np.float32(np.nan)})
+        lcstore.export(store[0], tmp_path / "good.npz")
+        with pytest.warns(lcstore.NotFiniteWarning, match="1 tensor of weights is not finite") as told:
+            lcstore.export(store[1], tmp_path / "bad.npz")
+    assert told[0].filename == __file__
+    assert np.isnan(np.load(tmp_path / "bad.npz")["fc.weight"]).all()
+
+
 def test_progress_counts_tensors(store, tmp_path):
     said = []
     lcstore.export(store[5], tmp_path / "out.safetensors", on_progress=lambda *about: said.append(about))
